@@ -1,0 +1,1 @@
+"""LongBench evaluation: data, prompts, metrics, records, runner, statistics and reports."""
