@@ -1,0 +1,28 @@
+"""The one exception that users see: a single line that names the thing, the value, the choices and the fix."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake of the user's, told in one line; the command line prints it and exits with 2."""
+
+
+def unknown(thing: str, value: object, choices: Iterable[str], fix: str = "") -> UserError:
+    """Error for a name that is not among the choices.
+
+    Parameters
+    ----------
+    thing : str
+        What was being chosen, e.g. ``method``.
+    value : object
+        What the user gave.
+    choices : iterable of str
+        What is allowed.
+    fix : str, optional
+        A sentence that says what to do; by default the closest choice is proposed.
+    """
+    names = sorted(choices)
+    close = difflib.get_close_matches(str(value), names, n=1)
+    hint = fix or (f"Did you mean {close[0]!r}?" if close else "")
+    return UserError(f"unknown {thing} {str(value)!r}; choose from: {', '.join(names)}. {hint}".rstrip())
