@@ -1,0 +1,108 @@
+"""Merging operators: the soft cosine gate, and weighted merges that all happen at once from pre-merge tensors.
+
+Everything in float32; the caller casts once at the end. A target index is the entry (of all n) that takes the evicted
+entry; weight 0 means that nothing is merged (kept entries, dropped ones).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from selkv.state import take
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Cosine along the last axis in float32, exactly 0 where either vector is zero."""
+    x, y = x.float(), y.float()
+    # each vector is normalised by its own largest element first: squares of tiny or huge entries would leave float32
+    x = x / x.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    y = y / y.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    norm = x.norm(dim=-1) * y.norm(dim=-1)
+    return torch.where(norm > 0, (x * y).sum(-1) / norm.clamp(min=1e-30), 0.0).clamp(-1, 1)
+
+
+def gate_weight(values: Tensor, target: Tensor, gate: str | float | None) -> Tensor:
+    """How far each entry agrees with its target (SelKV Eq. 4).
+
+    Parameters
+    ----------
+    values : Tensor, (Hkv, n, d)
+        Raw values, before any merge.
+    target : Tensor, (Hkv, n), int64
+    gate : str, float or None
+        ``cosine``: g = max(cos(v_j, v_target), 0); a number t: the hard threshold g = [cos >= t]; None or ``none``: 1.
+
+    Returns
+    -------
+    Tensor, (Hkv, n), float32, in [0, 1]
+    """
+    if gate is None or gate == "none":
+        return torch.ones(target.shape, device=values.device)
+    agreement = cosine(values, take(values, target))
+    return agreement.clamp(min=0) if gate == "cosine" else (agreement >= float(gate)).float()
+
+
+def scatter_sum(weight: Tensor, target: Tensor, x: Tensor | None = None) -> Tensor:
+    """Sum of weight_j (times x_j) over the entries j of each target; (Hkv, n) or (Hkv, n, d), float32."""
+    if x is None:
+        return torch.zeros_like(weight).scatter_add(1, target, weight)
+    moved = weight[..., None] * x.float()
+    return torch.zeros_like(moved).scatter_add(1, target[..., None].expand_as(moved), moved)
+
+
+def weighted_merge(
+    x: Tensor, own: Tensor, target: Tensor, weight: Tensor, mass: Tensor | None = None, sources: Tensor | None = None
+) -> Tensor:
+    """Merge entries into their targets, all at once: x_i' = (own_i x_i + sum_j weight_j y_j) / (own_i + sum_j mass_j).
+
+    Parameters
+    ----------
+    x : Tensor, (Hkv, n, d)
+        Keys or values before the merge.
+    own : Tensor, (Hkv, n)
+        Weight of each entry in its own slot.
+    target : Tensor, (Hkv, n), int64
+    weight : Tensor, (Hkv, n)
+        Weight of each entry in its target's sum; 0 where it is not merged.
+    mass : Tensor, (Hkv, n), optional
+        What it adds to the denominator where that differs from `weight`; 0 where it is not merged.
+    sources : Tensor, (Hkv, n, d), optional
+        What is added instead of `x` (LOOK-M's pivotal merge adds the mean of source and target).
+
+    Returns
+    -------
+    Tensor, (Hkv, n, d), float32
+        Entries that received nothing are returned bit for bit.
+    """
+    received = scatter_sum(weight if mass is None else mass, target)
+    total = own + received
+    numerator = own[..., None] * x.float() + scatter_sum(weight, target, x if sources is None else sources)
+    touched = (scatter_sum((weight != 0).float(), target) > 0) & (total != 0)
+    merged = numerator / torch.where(touched, total, torch.ones_like(total))[..., None]
+    return torch.where(touched[..., None], merged, x.float())
+
+
+def nearest_kept(keys: Tensor, kept: Tensor, block: int = 1024) -> tuple[Tensor, Tensor]:
+    """Kept entry whose key is most similar to each entry's key.
+
+    Parameters
+    ----------
+    keys : Tensor, (Hkv, n, d)
+        Cached (post-RoPE) keys.
+    kept : Tensor, (Hkv, m), int64
+        Kept entries, ascending; the same number in each head.
+    block : int
+        Entries compared at once: memory is O(block * m), never n * m.
+
+    Returns
+    -------
+    target : Tensor, (Hkv, n), int64
+        Index (of the n entries) of the most similar kept one; ties: lower index.
+    similarity : Tensor, (Hkv, n), float32
+        Its cosine; 0 for zero keys.
+    """
+    unit = F.normalize(keys.float(), dim=-1, eps=1e-30)
+    centres = take(unit, kept).transpose(1, 2)
+    best = [(part @ centres).max(-1) for part in unit.split(block, 1)]
+    similarity = torch.cat([b.values for b in best], 1)
+    return take(kept, torch.cat([b.indices for b in best], 1)), similarity.clamp(-1, 1)

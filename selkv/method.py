@@ -1,0 +1,148 @@
+"""The contract of a method: a frozen dataclass of hyperparameters with pure functions."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from selkv.budget import kept_per_head
+from selkv.state import Kept, LayerState, Needs
+
+
+class PrefillView(Protocol):
+    """What `Method.budgets` may look at: the recorded layers of one prompt."""
+
+    @property
+    def layers(self) -> Sequence[LayerState]:
+        """Layers in order."""
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """Base of every method: uniform exact budgets, append-only decoding.
+
+    A subclass is a frozen dataclass whose fields are its hyperparameters, validated in ``__post_init__`` (raise
+    ``ValueError`` with the value and the choices; see `choice` and `at_least`), and overrides `compress`.
+    """
+
+    version: ClassVar[int] = 1
+    """Part of the key of a cell: raised when outputs change."""
+    exact: ClassVar[bool] = True
+    """Whether the sum of kept entries equals the common budget exactly."""
+    label: ClassVar[str] = ""
+    """What a table adds to the method's name (e.g. that details are unconfirmed)."""
+
+    def needs(self, n: int, budget: int) -> Needs:
+        """What prefill must record; `n` prompt tokens, `budget` entries per KV head."""
+        return Needs()
+
+    def budgets(self, prefill: PrefillView, ratio: Fraction) -> list[int]:
+        """Entries per layer, summed over its KV heads; uniform by default.
+
+        Parameters
+        ----------
+        prefill : PrefillView
+        ratio : Fraction
+            Fraction of the entries that is kept, in (0, 1].
+
+        Returns
+        -------
+        list of int
+            One a layer; the sum is exactly sum over layers of Hkv * max(1, floor(ratio * n)).
+        """
+        return [layer.kv_heads * kept_per_head(layer.n, ratio) for layer in prefill.layers]
+
+    def leader(self, layer: int) -> int:
+        """Index of the layer whose selection layer `layer` reuses; itself by default."""
+        return layer
+
+    @abstractmethod
+    def compress(self, layer: LayerState, budget: int) -> Kept:
+        """Compress one layer to `budget` entries, summed over its KV heads. Pure.
+
+        Parameters
+        ----------
+        layer : LayerState
+        budget : int
+            Between Hkv and Hkv * n.
+
+        Returns
+        -------
+        Kept
+            Exactly `budget` true entries, at least one a head; equal to the input where budget = Hkv * n.
+        """
+
+
+class DecodeState(Protocol):
+    """State of native decoding: a NamedTuple of a method's own that holds the entries to attend to."""
+
+    @property
+    def kept(self) -> Kept:
+        """Entries before the next token."""
+
+
+@dataclass(frozen=True)
+class NativeMethod(Method):
+    """A method that can also keep evicting or merging while it generates.
+
+    Attributes
+    ----------
+    decode : str
+        ``one_shot`` (default: compress after prefill, then append) or ``native``. Native cells run outside the
+        ragged batch, one token at a time.
+    """
+
+    decode: str = "one_shot"
+
+    def __post_init__(self) -> None:
+        choice(self, "decode", ("one_shot", "native"))
+
+    @abstractmethod
+    def start(self, layer: LayerState, budget: int) -> DecodeState:
+        """State before the first generated token is fed."""
+
+    @abstractmethod
+    def step(self, state: Any, query: Tensor, key: Tensor, value: Tensor, attention_row: Tensor) -> DecodeState:
+        """State after one generated token. Pure.
+
+        Parameters
+        ----------
+        state : DecodeState
+            What this method returned last.
+        query : Tensor, (H, d)
+            The token's query after RoPE.
+        key, value : Tensor, (Hkv, d)
+            The token's key and value.
+        attention_row : Tensor, (H, m + 1), float32
+            Its attention on the m entries of the state and on itself (last column).
+        """
+
+    def select(self, state: Any, query: Tensor, key: Tensor) -> Tensor | None:
+        """Entries that this step attends to, (Hkv, m + 1) bool with the new token last; None for all.
+
+        `query` (H, d) and `key` (Hkv, d) are the new token's (RocketKV's stage 2 reads some entries a step). Pure.
+        """
+        return None
+
+
+def choice(method: Method, name: str, choices: Sequence[object]) -> None:
+    """Raise ValueError unless the hyperparameter is one of the choices."""
+    value = getattr(method, name)
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} of {type(method).__name__}; choose from: {', '.join(map(str, choices))}")
+
+
+def at_least(method: Method, low: float, *names: str) -> None:
+    """Raise ValueError unless each named hyperparameter is a number of at least `low`."""
+    for name in names:
+        value = getattr(method, name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= low:
+            raise ValueError(f"{name}={value!r} of {type(method).__name__}; must be a number of at least {low}")
+
+
+def hyperparameters(method: Method) -> dict[str, object]:
+    """Fields of a method by name, for records and keys."""
+    return {f.name: getattr(method, f.name) for f in fields(method)}
