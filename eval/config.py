@@ -1,0 +1,173 @@
+"""The validated plan of a run: Hydra's config, checked and expanded into plain dataclasses.
+
+Needs neither torch nor the data, so that a mistake costs the user a second.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from eval.arms import Arm, arms_of, ratios_of, written
+from eval.explain import unknown_key
+from eval.tasks import ENGLISH, ROWS_E, TASKS
+from selkv.errors import UserError, unknown
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "compress": ("prompt", "context"),
+    "sliding_layers": ("compress", "keep"),
+    "scoring": ("official", "strict"),
+    "code_sim": ("difflib", "levenshtein"),
+    "tracking": (None, "mlflow", "wandb"),
+    "events": (None, "json"),
+    "fidelity": (True, False, "auto"),
+    "deterministic": (True, False),
+    "report": (True, False),
+    "dry_run": (True, False),
+    "prefill.mode": ("one_pass", "two_pass"),
+    "protocol.truncation": ("ids", "official"),
+}
+
+# Tasks of the data that follow LongBench's names; other data checks its own.
+TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
+
+# Folders of results/ that are no run's.
+RESERVED = ("cells", "multirun", "reference")
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run does, from the config alone. `config` is the whole resolved config, for the run's folder."""
+
+    name: str
+    model: dict[str, Any]
+    data: dict[str, Any]
+    arms: tuple[Arm, ...]
+    engine: dict[str, Any]
+    protocol: dict[str, Any]
+    prefill: dict[str, Any]
+    limit: int | None
+    first: bool
+    seed: int
+    results: Path
+    compress: str
+    sliding_layers: str
+    deterministic: bool
+    scoring: str
+    code_sim: str
+    fidelity: bool
+    baseline: str | None
+    report: bool
+    tracking: str | None
+    dry_run: bool
+    events: str | None
+    config: dict[str, Any]
+
+
+def plan_from(cfg: Any) -> RunPlan:
+    """Validate a composed config and expand it.
+
+    Parameters
+    ----------
+    cfg : DictConfig
+        The config as Hydra composed it.
+
+    Raises
+    ------
+    UserError
+        For the first mistake found, naming the key, its value, the choices and the fix.
+    """
+    for key in sorted(OmegaConf.missing_keys(cfg)):
+        raise UserError(f"{key} is not set; add {key}=... (--help lists the options)")
+    config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
+    for key in config.keys() - {field.name for field in dataclasses.fields(RunPlan)} - {"ratio", "methods", "grid"}:
+        raise unknown_key(key)
+    _check(cfg)
+    data = _data(config["data"])
+    limit, first = _limit(config["limit"], data.get("limit"))
+    arms = arms_of(config["methods"] or {}, config["grid"] or {}, ratios_of(config["ratio"]))
+    if config["baseline"] not in (None, *(arm.method for arm in arms), *(arm.label for arm in arms)):
+        raise unknown("baseline", config["baseline"], {arm.label for arm in arms}, "It must be a method of this run.")
+    given = {field.name: config[field.name] for field in dataclasses.fields(RunPlan) if field.name in config}
+    expanded = {
+        "data": data,
+        "arms": arms,
+        "limit": limit,
+        "first": first,
+        "results": Path(str(config["results"])).expanduser(),
+        "fidelity": data["name"] == "mini" if config["fidelity"] == "auto" else config["fidelity"],
+        "config": config,
+    }
+    return RunPlan(**{**given, **expanded})
+
+
+def _check(cfg: Any) -> None:
+    for key, allowed in CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in allowed):
+            raise unknown(key, "null" if value is None else value, [written(choice) for choice in allowed])
+    if not re.fullmatch(r"[\w][\w.-]*", str(cfg.name)) or cfg.name in RESERVED:
+        raise UserError(
+            f"name={cfg.name} cannot name a folder of results; use letters, digits, _ - . (not {_or(RESERVED)})"
+        )
+    whole_number("seed", cfg.seed, low=0)
+    if cfg.prefill.chunk is not None:
+        whole_number("prefill.chunk", cfg.prefill.chunk, low=1)
+    share = cfg.engine.memory_fraction
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
+        raise UserError(f"engine.memory_fraction={share} is not a number in (0, 1], e.g. engine.memory_fraction=0.5")
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(names)
+
+
+def whole_number(key: str, value: object, low: int) -> int:
+    """The value, if it is a whole number of at least `low`; a UserError otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise UserError(f"{key}={written(value)} is not a whole number of at least {low}, e.g. {key}={max(low, 5)}")
+    return value
+
+
+def _limit(value: Any, default: int | None) -> tuple[int | None, bool]:
+    if isinstance(value, dict):
+        if set(value) != {"first"}:
+            raise unknown("option of limit", next(iter(set(value) - {"first"}), ""), ["first"])
+        return whole_number("limit.first", value["first"], low=1), True
+    limit = default if value == "auto" else value
+    return (None if limit is None else whole_number("limit", limit, low=1)), False
+
+
+def _data(data: dict[str, Any]) -> dict[str, Any]:
+    path = data.get("path")
+    if path is not None and not Path(str(path)).expanduser().exists():
+        raise UserError(f"data.path={path} does not exist; give the file, folder or zip that holds the data")
+    tasks = TASK_SETS.get(data["name"])
+    return data if tasks is None else data | {"tasks": tasks_of(data["tasks"], tasks)}
+
+
+def tasks_of(value: Any, known: Sequence[str]) -> list[str]:
+    """Task names behind ``data.tasks``, in LongBench's order.
+
+    Parameters
+    ----------
+    value : str or list of str
+        Task names, ``english``, ``all``, or categories (``Single-Doc QA`` or ``single-doc-qa``: their English tasks).
+    known : sequence of str
+        Tasks that the data has.
+    """
+    named = {"all": list(known), "english": [name for name in known if name in ENGLISH]}
+    for name in named["english"]:
+        named.setdefault(TASKS[name].category.lower().replace(" ", "-"), []).append(name)
+    named |= {name: [name] for name in known}
+    items = [str(item).lower().replace(" ", "-") for item in (value if isinstance(value, list) else [value])]
+    for item in items:
+        if item not in named:
+            raise unknown("task", item, named)
+    if not items:
+        raise UserError("data.tasks=[] is empty; give task names, categories, english or all")
+    return [name for name in known if any(name in named[item] for item in items)]
