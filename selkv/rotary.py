@@ -61,3 +61,26 @@ def _frequencies(rotary: nn.Module | None, layer_type: str | None) -> Tensor | N
     if rope_type in ("dynamic", "longrope"):
         return None
     return getattr(rotary, f"{prefix}inv_freq", None)
+
+
+def close_gaps(keys: Tensor, positions: Tensor, last: int, inv_freq: Tensor) -> Tensor:
+    """Re-embed kept keys at consecutive positions, in order.
+
+    They end at `last` instead of beginning at 0: only distances matter, and so the next token keeps its true position.
+
+    Parameters
+    ----------
+    keys : Tensor, (Hkv, m, d)
+    positions : Tensor, (Hkv, m), int64
+        Position of each key now, ascending; -1 on padding, which comes last.
+    last : int
+        New position of each head's last key.
+    inv_freq : Tensor, (r/2,)
+
+    Returns
+    -------
+    Tensor, (Hkv, m, d)
+    """
+    lengths = (positions >= 0).sum(-1, keepdim=True)
+    slots = torch.arange(positions.shape[1], device=positions.device) + last + 1 - lengths
+    return rotate(keys, slots - positions, inv_freq)

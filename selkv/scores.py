@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from selkv.state import Kept, LayerState, keep
+
 
 def group_reduce(scores: Tensor, kv_heads: int, how: str = "mean") -> Tensor:
     """Reduce scores of the query heads to their KV heads.
@@ -97,3 +99,50 @@ def last(n: int, count: int, device: torch.device | None = None) -> Tensor:
 def protect(scores: Tensor, mask: Tensor) -> Tensor:
     """Scores with the entries of `mask` raised above every other."""
     return scores.masked_fill(mask, float("inf"))
+
+
+def protected(budget: int, window: int) -> int:
+    """Number of last entries that a window method keeps without scoring them.
+
+    The whole window where the budget (entries of one head) exceeds it. The original codes refuse smaller budgets; here
+    half of such a budget is recent and the rest competes.
+    """
+    return window if budget > window else max(1, budget // 2)
+
+
+def spread(budget: int, heads: int, device: torch.device | None = None) -> Tensor:
+    """Entries of each head, (heads,) int64: equal, and the lower heads take what does not divide."""
+    return budget // heads + (torch.arange(heads, device=device) < budget % heads).long()
+
+
+def top_mask(scores: Tensor, counts: Tensor | int) -> Tensor:
+    """Boolean set of the best entries along the last axis; ties: lower index first.
+
+    Parameters
+    ----------
+    scores : Tensor, (..., n)
+    counts : Tensor, (...), int64, or int
+        How many of each row.
+
+    Returns
+    -------
+    Tensor, (..., n), bool
+    """
+    best = (
+        torch.arange(scores.shape[-1], device=scores.device) < torch.as_tensor(counts, device=scores.device)[..., None]
+    )
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, rank(scores), best.expand(scores.shape))
+
+
+def keep_best(layer: LayerState, scores: Tensor, budget: int) -> Kept:
+    """Keep the best entries of each head, `budget` in all.
+
+    Parameters
+    ----------
+    layer : LayerState
+    scores : Tensor, (Hkv, n) or (n,)
+        inf where an entry is protected; one row serves all heads.
+    budget : int
+    """
+    counts = spread(budget, layer.kv_heads, scores.device)
+    return keep(layer, *indices(top_mask(scores.expand(layer.kv_heads, -1), counts)))

@@ -1,0 +1,85 @@
+"""Scores from the observation window: what SnapKV and the methods built on it share."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from selkv.method import Method, at_least, choice
+from selkv.scores import group_reduce, pool, protected
+from selkv.state import LayerState, Needs
+
+
+def observed(attention: Tensor, recent: int) -> Tensor:
+    """Mean attention that the window queries pay to each entry before the last `recent`.
+
+    The mean is over the queries that can see the entry: all of them before the window, fewer for entries of the window
+    that the budget does not protect.
+
+    Parameters
+    ----------
+    attention : Tensor, (H, W, n), float32
+    recent : int
+
+    Returns
+    -------
+    Tensor, (H, n - recent), float32
+    """
+    window, n = attention.shape[1:]
+    seen = torch.arange(n, 0, -1, device=attention.device).clamp(max=window)
+    return (attention.sum(1) / seen)[:, : n - recent]
+
+
+@dataclass(frozen=True)
+class ObservationMethod(Method):
+    """Base of the methods that score entries by the attention of the last prompt queries.
+
+    Attributes
+    ----------
+    window : int
+        Number w of last queries that score; the last w entries are kept where the budget exceeds w.
+    kernel : int
+        Odd width of the pooling; 1 for none.
+    pooling : str
+        ``avg`` or ``max``.
+    reduce : str
+        From query heads to their KV head: ``mean``, ``max`` or ``sum``.
+    pool_first : bool
+        Pool each query head before the reduction (kvpress, LAVa) instead of after it (KVCache-Factory, RocketKV); the
+        same for average pooling with mean or sum.
+    """
+
+    window: int = 32
+    kernel: int = 5
+    pooling: str = "avg"
+    reduce: str = "mean"
+    pool_first: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "window", "kernel")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel!r} of {type(self).__name__}; must be odd, e.g. {self.kernel + 1}")
+        choice(self, "pooling", ("avg", "max"))
+        choice(self, "reduce", ("mean", "max", "sum"))
+
+    def needs(self, n: int, budget: int) -> Needs:
+        """The last `window` queries."""
+        return Needs(window=self.window)
+
+    def recent(self, n: int, kept: int) -> int:
+        """Number of last entries that are kept unscored when `kept` of n stay in a head."""
+        return protected(kept, min(self.window, n - 1))
+
+    def scores(self, layer: LayerState, recent: int) -> Tensor:
+        """Pooled scores of the entries before the last `recent`, (Hkv, n - recent), float32."""
+        attention = layer.window_attention(min(self.window, layer.n - 1))
+        scores = observed(attention, recent)
+        if self.pool_first:
+            return group_reduce(pool(scores, self.kernel, self.pooling), layer.kv_heads, self.reduce)
+        return pool(group_reduce(scores, layer.kv_heads, self.reduce), self.kernel, self.pooling)
+
+
+def with_recent(scores: Tensor, recent: int) -> Tensor:
+    """Append the protected last entries: (..., n - recent) scores become (..., n), inf at the end."""
+    return F.pad(scores, (0, recent), value=float("inf"))
