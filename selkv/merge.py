@@ -77,12 +77,15 @@ def weighted_merge(
     received = scatter_sum(weight if mass is None else mass, target)
     total = own + received
     numerator = own[..., None] * x.float() + scatter_sum(weight, target, x if sources is None else sources)
-    touched = (scatter_sum((weight != 0).float(), target) > 0) & (total != 0)
+    arrived = (weight != 0) if mass is None else (weight != 0) | (mass != 0)
+    touched = (scatter_sum(arrived.float(), target) > 0) & (total != 0)
     merged = numerator / torch.where(touched, total, torch.ones_like(total))[..., None]
     return torch.where(touched[..., None], merged, x.float())
 
 
-def nearest_kept(keys: Tensor, kept: Tensor, block: int = 1024) -> tuple[Tensor, Tensor]:
+def nearest_kept(
+    keys: Tensor, kept: Tensor, reach: int | None = None, lengths: Tensor | None = None, block: int = 1024
+) -> tuple[Tensor, Tensor]:
     """Kept entry whose key is most similar to each entry's key.
 
     Parameters
@@ -90,7 +93,11 @@ def nearest_kept(keys: Tensor, kept: Tensor, block: int = 1024) -> tuple[Tensor,
     keys : Tensor, (Hkv, n, d)
         Cached (post-RoPE) keys.
     kept : Tensor, (Hkv, m), int64
-        Kept entries, ascending; the same number in each head.
+        Kept entries, ascending.
+    reach : int, optional
+        Only kept entries at most so many entries away.
+    lengths : Tensor, (Hkv,), optional
+        Number of true entries in each row of `kept`; the rest is padding.
     block : int
         Entries compared at once: memory is O(block * m), never n * m.
 
@@ -99,10 +106,20 @@ def nearest_kept(keys: Tensor, kept: Tensor, block: int = 1024) -> tuple[Tensor,
     target : Tensor, (Hkv, n), int64
         Index (of the n entries) of the most similar kept one; ties: lower index.
     similarity : Tensor, (Hkv, n), float32
-        Its cosine; 0 for zero keys.
+        Its cosine; 0 for zero keys; -inf where no kept entry is within reach.
     """
     unit = F.normalize(keys.float(), dim=-1, eps=1e-30)
     centres = take(unit, kept).transpose(1, 2)
-    best = [(part @ centres).max(-1) for part in unit.split(block, 1)]
-    similarity = torch.cat([b.values for b in best], 1)
-    return take(kept, torch.cat([b.indices for b in best], 1)), similarity.clamp(-1, 1)
+    entries = torch.arange(keys.shape[1], device=keys.device)
+    padding = torch.arange(kept.shape[1], device=keys.device) >= (
+        kept.shape[1] if lengths is None else lengths[:, None]
+    )
+    best = []
+    for part, entry in zip(unit.split(block, 1), entries.split(block), strict=True):
+        cosines = (part @ centres).clamp_(-1, 1)
+        if lengths is not None:
+            cosines.masked_fill_((slot >= lengths[:, None])[:, None], float("-inf"))
+        if reach is not None:
+            cosines.masked_fill_((kept[:, None] - entry[None, :, None]).abs() > reach, float("-inf"))
+        best.append(cosines.max(-1))
+    return take(kept, torch.cat([b.indices for b in best], 1)), torch.cat([b.values for b in best], 1)
