@@ -18,7 +18,7 @@ class LookM(ScoredMerging):
     Attributes
     ----------
     merge : str
-        ``pivotal``: x_i' = (x_i + sum_j (x_j + x_i) / 2) / (1 + N_i), the recommended one; ``averaged``: the plain mean;
+        ``pivotal``: x_i' = (x_i + sum_j (x_j + x_i) / 2) / (1 + N_i), the recommended one; ``averaged``: the mean;
         ``weighted``: (x_i + sum_j s_j x_j) / (1 + N_i) with cosines s_j, as released: not convex.
     filter : str
         Which evicted entries take part: ``none``, ``per_head`` or ``official`` (see `baselines.merging.passes`). The

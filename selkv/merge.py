@@ -111,9 +111,7 @@ def nearest_kept(
     unit = F.normalize(keys.float(), dim=-1, eps=1e-30)
     centres = take(unit, kept).transpose(1, 2)
     entries = torch.arange(keys.shape[1], device=keys.device)
-    padding = torch.arange(kept.shape[1], device=keys.device) >= (
-        kept.shape[1] if lengths is None else lengths[:, None]
-    )
+    slot = torch.arange(kept.shape[1], device=keys.device)
     best = []
     for part, entry in zip(unit.split(block, 1), entries.split(block), strict=True):
         cosines = (part @ centres).clamp_(-1, 1)
