@@ -29,8 +29,7 @@ def load(
     Parameters
     ----------
     tasks : str or sequence of str
-        ``en`` (the 16 English tasks), ``all`` (21), category names, task names, or a list of those. LongBench-E has
-        13 tasks, so ``en`` and ``all`` are those there.
+        ``en`` (the 16 English tasks), ``all`` (21), categories, task names, or a list of those (see `select`).
     limit : int, optional
         Rows per task (see `draw`); all by default.
     seed : int
@@ -84,23 +83,33 @@ def load(
 
 
 def select(tasks: Sequence[str] | str, e: bool = False) -> list[str]:
-    """Task names in LongBench's order, from ``en``, ``all``, categories and names (``_e`` may be written or not)."""
-    groups = {"en": list(ENGLISH), "english": list(ENGLISH), "all": list(TASKS)} | {
-        category.lower(): [name for name, task in TASKS.items() if task.category == category] for category in CATEGORIES
-    }
-    chosen: set[str] = set()
-    for word in [tasks] if isinstance(tasks, str) else tasks:
-        key = word.removesuffix("_e") if e else word
-        members = groups.get(key.lower()) or [key]
-        if key not in TASKS and key.lower() not in groups:
-            raise unknown("task", word, [*groups, *(ROWS_E if e else TASKS)])
-        if e and members == [key] and key not in ROWS_E:
-            raise unknown("LongBench-E task", word, ROWS_E)
-        chosen.update(members)
-    names = [name for name in TASKS if name in chosen and (not e or name in ROWS_E)]
-    if not names:
-        raise UserError(f"data.tasks={tasks!r} selects no task; choose from: {', '.join([*groups, *TASKS])}")
-    return names
+    """Task names in LongBench's order.
+
+    Parameters
+    ----------
+    tasks : str or sequence of str
+        ``en`` or ``english``, ``all``, categories (``Single-Doc QA`` or ``single-doc-qa``: their English tasks), names
+        (for LongBench-E with or without ``_e``), or a list of those.
+    e : bool
+        LongBench-E, which has 13 of the English tasks.
+    """
+    known = list(ROWS_E) if e else list(TASKS)
+    named = {name: [name] for name in known} | {"all": known}
+    named["en"] = named["english"] = english = [name for name in known if name in ENGLISH]
+    for category in CATEGORIES:
+        named[_slug(category)] = [name for name in english if TASKS[name].category == category]
+    words = [tasks] if isinstance(tasks, str) else list(tasks)
+    for word in words:
+        if _slug(word, e) not in named:
+            raise unknown("LongBench-E task" if e else "task", word, named)
+    if not words:
+        raise UserError(f"data.tasks=[] selects nothing; choose from: {', '.join(named)}")
+    return [name for name in known if any(name in named[_slug(word, e)] for word in words)]
+
+
+def _slug(word: str, e: bool = False) -> str:
+    slug = word.lower().replace(" ", "-")
+    return slug.removesuffix("_e") if e else slug
 
 
 def draw(rows: tuple[Sample, ...], limit: int, seed: int) -> tuple[Sample, ...]:

@@ -57,10 +57,9 @@ def locate(datasets: Sequence[str], path: str | None = None, revision: str | Non
     if cache.is_dir() and not _missing(cache, datasets):
         return Place(cache, f"data: {cache}")
     tried = [str(cache)]
-    for hub_id in HUB_IDS:
-        place = _download(hub_id, revision, cache / "hub.json", tried)
-        if place is not None:
-            return _given(place.path, datasets, f"data.zip of {hub_id}", place.note)
+    found = _from_hub(revision, cache / "hub.json", tried)
+    if found is not None:
+        return _given(found.path, datasets, "data.zip", found.note)
     raise UserError(f"LongBench's data not found; tried: {'; '.join(tried)}. Fix: {FIX}")
 
 
@@ -152,21 +151,27 @@ def _refuse_broken_zip(path: Path) -> None:
         raise UserError(f"{path}:1: this is {what}. Fix: {FIX}")
 
 
-def _download(hub_id: str, revision: str | None, lock: Path, tried: list[str]) -> Place | None:
-    """``data.zip`` through huggingface_hub (which honours HF_HUB_OFFLINE and HF_ENDPOINT); None where it fails."""
-    import httpx
+def _from_hub(revision: str | None, lock: Path, tried: list[str]) -> Place | None:
+    """``data.zip`` through huggingface_hub, which honours HF_HUB_OFFLINE and HF_ENDPOINT; None where it fails."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     pins = json.loads(lock.read_text(encoding="utf-8")) if lock.is_file() else {}
-    wanted = revision or pins.get(hub_id)
-    try:
-        path = Path(hf_hub_download(hub_id, "data.zip", repo_type="dataset", revision=wanted))
-    except (OSError, EntryNotFoundError, httpx.HTTPError) as error:
-        tried.append(f"{hub_id} on the hub ({type(error).__name__})")
-        return None
-    commit = path.parent.name
-    if revision is None and commit != pins.get(hub_id):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        lock.write_text(json.dumps(pins | {hub_id: commit}, indent=1) + "\n", encoding="utf-8")
-    return Place(path, f"data: data.zip of {hub_id} at {commit}")
+    unreachable = False
+    for hub_id in HUB_IDS:
+        wanted = revision or pins.get(hub_id)
+        try:
+            zipped = hf_hub_download(
+                hub_id, "data.zip", repo_type="dataset", revision=wanted, local_files_only=unreachable
+            )
+        except (OSError, EntryNotFoundError) as error:
+            tried.append(f"{hub_id} on the hub ({type(error).__name__})")
+            # One round of retries is enough: without a network the other name can only be in the local cache.
+            unreachable |= isinstance(error, LocalEntryNotFoundError)
+            continue
+        commit = Path(zipped).parent.name
+        if revision is None and commit != pins.get(hub_id):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            lock.write_text(json.dumps(pins | {hub_id: commit}, indent=1) + "\n", encoding="utf-8")
+        return Place(Path(zipped), f"data: data.zip of {hub_id} at {commit}")
+    return None
