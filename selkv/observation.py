@@ -1,14 +1,19 @@
 """Scores from the observation window: what SnapKV and the methods built on it share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selkv.method import Method, at_least, choice
-from selkv.scores import group_reduce, pool, protected
-from selkv.state import LayerState, Needs
+from selkv.budget import apportion, kept_per_head
+from selkv.method import Method, PrefillView, at_least, choice
+from selkv.scores import group_reduce, keep_best, pool, protected
+from selkv.state import Kept, LayerState, Needs, keep_all
 
 
 def observed(attention: Tensor, recent: int) -> Tensor:
@@ -29,6 +34,29 @@ def observed(attention: Tensor, recent: int) -> Tensor:
     window, n = attention.shape[1:]
     seen = torch.arange(n, 0, -1, device=attention.device).clamp(max=window)
     return (attention.sum(1) / seen)[:, : n - recent]
+
+
+class Prefix(NamedTuple):
+    """What competes in one layer at the uniform budget.
+
+    Attributes
+    ----------
+    recent : int
+        Protected last entries of a head.
+    budget : int
+        Entries of a head that are chosen among the others.
+    size : int
+        Number of those others.
+    """
+
+    recent: int
+    budget: int
+    size: int
+
+
+def with_recent(scores: Tensor, recent: int) -> Tensor:
+    """Append the protected last entries: (..., n - recent) scores become (..., n), inf at the end."""
+    return F.pad(scores, (0, recent), value=float("inf"))
 
 
 @dataclass(frozen=True)
@@ -71,6 +99,36 @@ class ObservationMethod(Method):
         """Number of last entries that are kept unscored when `kept` of n stay in a head."""
         return protected(kept, min(self.window, n - 1))
 
+    def prefix(self, layer: LayerState, ratio: Fraction) -> Prefix:
+        """Split of a layer's uniform budget."""
+        kept = kept_per_head(layer.n, ratio)
+        recent = self.recent(layer.n, kept)
+        return Prefix(recent, kept - recent, layer.n - recent)
+
+    def allot(
+        self, prefill: PrefillView, ratio: Fraction, weights: Sequence[float], whole_heads: bool = True
+    ) -> list[int]:
+        """Budgets whose parts before the recent window follow the weights of the layers; the sum is exact.
+
+        Parameters
+        ----------
+        prefill : PrefillView
+        ratio : Fraction
+        weights : sequence of float
+            One a layer, per KV head.
+        whole_heads : bool
+            Give every head of a layer the same number; False shares single entries (ragged heads).
+        """
+        layers = prefill.layers
+        heads, parts = [x.kv_heads for x in layers], [self.prefix(x, ratio) for x in layers]
+        unit = gcd(*heads) if whole_heads else 1
+        shares = apportion(
+            [w * h for w, h in zip(weights, heads, strict=True)],
+            sum(h * p.budget for h, p in zip(heads, parts, strict=True)) // unit,
+            [h * p.size // unit for h, p in zip(heads, parts, strict=True)],
+        )
+        return [h * p.recent + unit * share for h, p, share in zip(heads, parts, shares, strict=True)]
+
     def scores(self, layer: LayerState, recent: int) -> Tensor:
         """Pooled scores of the entries before the last `recent`, (Hkv, n - recent), float32."""
         attention = layer.window_attention(min(self.window, layer.n - 1))
@@ -79,7 +137,9 @@ class ObservationMethod(Method):
             return group_reduce(pool(scores, self.kernel, self.pooling), layer.kv_heads, self.reduce)
         return pool(group_reduce(scores, layer.kv_heads, self.reduce), self.kernel, self.pooling)
 
-
-def with_recent(scores: Tensor, recent: int) -> Tensor:
-    """Append the protected last entries: (..., n - recent) scores become (..., n), inf at the end."""
-    return F.pad(scores, (0, recent), value=float("inf"))
+    def compress(self, layer: LayerState, budget: int) -> Kept:
+        """Best scored entries of each head, and the protected last ones."""
+        if budget >= layer.kv_heads * layer.n:
+            return keep_all(layer)
+        recent = self.recent(layer.n, budget // layer.kv_heads)
+        return keep_best(layer, with_recent(self.scores(layer, recent), recent), budget)

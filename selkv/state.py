@@ -4,7 +4,7 @@ No batch dimension (one prompt, one layer), no model, no module. Tensors are nev
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -68,6 +68,8 @@ class LayerState:
         softmax's denominator and can never be kept.
     leader : LayerState or None
         Another layer whose selection this one reuses (ChunkKV's index reuse); None for its own.
+    memo : dict or None
+        Where window attention is remembered; see `remembering`.
     """
 
     keys: Tensor
@@ -84,7 +86,7 @@ class LayerState:
     block_attention: dict[int, Tensor] = field(default_factory=dict)
     hidden_keys: Tensor | None = None
     leader: "LayerState | None" = None
-    _attention: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    memo: dict[int, Tensor] | None = field(default=None, repr=False)
 
     @property
     def kv_heads(self) -> int:
@@ -107,19 +109,28 @@ class LayerState:
         Returns
         -------
         Tensor, (H, min(window, W), n), float32
-            Softmax over all keys that a query sees. Computed once per `window` and freed with this object.
+            Softmax over all keys that a query sees.
         """
-        if window not in self._attention:
-            self._attention[window] = window_attention(
-                self.queries[:, -window:],
-                self.keys,
-                positions=self.positions,
-                scale=self.scale,
-                softcap=self.softcap,
-                sliding_window=self.sliding_window,
-                hidden_keys=self.hidden_keys,
-            )
-        return self._attention[window]
+        if self.memo is None:
+            return self._window_attention(window)
+        if window not in self.memo:
+            self.memo[window] = self._window_attention(window)
+        return self.memo[window]
+
+    def _window_attention(self, window: int) -> Tensor:
+        return window_attention(
+            self.queries[:, -window:],
+            self.keys,
+            positions=self.positions,
+            scale=self.scale,
+            softcap=self.softcap,
+            sliding_window=self.sliding_window,
+            hidden_keys=self.hidden_keys,
+        )
+
+    def remembering(self) -> "LayerState":
+        """The same layer, which computes window attention once and frees it with the returned object."""
+        return replace(self, memo={})
 
 
 class Kept(NamedTuple):

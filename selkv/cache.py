@@ -1,0 +1,164 @@
+"""The cache of decoding: compressed layers of several rows in one ragged batch, in buffers that are sized once.
+
+Rows may come from different prompts, methods and ratios; layers and heads may keep different numbers of entries: a bias
+of -inf pads them. The logical length (positions, what `generate()` sees) is apart from the physical one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from selkv.attention import Constants, carry, masked_attention
+from selkv.state import Kept
+from selkv.window import visible
+
+
+class CompressedLayer(DynamicLayer):
+    """One layer of a ragged batch: kept entries, then the tokens generated since.
+
+    Parameters
+    ----------
+    rows : sequence of Kept
+        What each row keeps.
+    lengths : Tensor, (B,), int64
+        Prompt tokens of each row: its next token has this position.
+    room : int
+        Tokens that will be appended; more makes the buffers grow.
+
+    Attributes
+    ----------
+    keys, values : Tensor, (B, Hkv, m + room, d)
+    mask : Tensor or None, (B, Hkv, 1, m + room)
+        The bias and the padding, zero on what is generated; None where no row has either.
+    positions : Tensor, (B, Hkv, m + room)
+        -1 on padding.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, rows: Sequence[Kept], lengths: Tensor, room: int) -> None:
+        super().__init__()
+        widest = max(row.keys.shape[1] for row in rows)
+        first = rows[0].keys
+        shape = (len(rows), first.shape[0], widest + room)
+        self.lazy_initialization(first, first)
+        self.keys, self.values = first.new_zeros(*shape, first.shape[2]), first.new_zeros(*shape, first.shape[2])
+        self.positions = torch.full(shape, -1, device=first.device)
+        mask = torch.zeros(shape, device=first.device)
+        mask[:, :, :widest] = float("-inf")
+        for i, row in enumerate(rows):
+            m = row.keys.shape[1]
+            self.keys[i, :, :m], self.values[i, :, :m] = row.keys, row.values
+            self.positions[i, :, :m], mask[i, :, :m] = row.positions, row.bias
+        self.mask = mask[:, :, None].to(first.dtype) if bool(mask.any()) else None
+        self.kept, self.used = widest, widest
+        self.next = lengths.to(first.device)
+        self.seen = int(lengths.max())
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (B, Hkv, q, d); returns what is in use, the keys with a reference to this layer."""
+        count = key_states.shape[2]
+        stop = self.used + count
+        if stop > self.keys.shape[2]:
+            self._grow(stop)
+        self.keys[:, :, self.used : stop], self.values[:, :, self.used : stop] = key_states, value_states
+        fresh = self.next[:, None] + torch.arange(count, device=self.next.device)
+        self.positions[:, :, self.used : stop] = fresh[:, None]
+        self.next, self.used, self.seen = self.next + count, stop, self.seen + count
+        return carry(self.keys[:, :, :stop], self), self.values[:, :, :stop]
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
+        """Attention of the last q tokens on the entries and on each other; (B, H, q, d)."""
+        count = query.shape[2]
+        mask = None if self.mask is None else self.mask[..., : self.used]
+        if count > 1 or (constants.sliding_window is not None and self.seen > constants.sliding_window):
+            asked = self.next[:, None, None] + torch.arange(-count, 0, device=self.next.device)
+            seen = visible(asked, self.positions[:, :, : self.used], constants.sliding_window)
+            mask = torch.zeros((), device=key.device) if mask is None else mask
+            mask = torch.where(seen, mask, float("-inf"))
+        return masked_attention(query, key, value, constants, mask)
+
+    def get_seq_length(self) -> int:
+        """Logical length: prompt and generated tokens of the longest row."""
+        return self.seen
+
+    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        """Not used by our mask function; logical length and offset 0."""
+        return self.seen, 0
+
+    def select(self, index: Tensor) -> None:
+        """Keep only these rows, in this order (rows that finish leave the batch; beams are reordered)."""
+        self.keys, self.values = self.keys[index], self.values[index]
+        self.positions, self.next = self.positions[index], self.next[index]
+        self.mask = None if self.mask is None else self.mask[index]
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Reorder rows for beam search."""
+        self.select(beam_idx.to(self.next.device))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row, as `generate` does for beams."""
+        self.select(torch.arange(len(self.next), device=self.next.device).repeat_interleave(repeats))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep only these rows."""
+        self.select(indices)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens generated (a negative number); kept entries cannot be taken back."""
+        count = abs(tokens_to_remove)
+        if count > self.used - self.kept:
+            raise ValueError(f"cannot remove {count} tokens: {self.used - self.kept} came after compression")
+        self.next, self.used, self.seen = self.next - count, self.used - count, self.seen - count
+
+    def _grow(self, needed: int) -> None:
+        """Enlarge the buffers by a quarter (only `generate()` and chats, whose length is not known before)."""
+        extra = max(needed - self.keys.shape[2], self.keys.shape[2] // 4, 64)
+        pad = torch.nn.functional.pad
+        self.keys, self.values = pad(self.keys, (0, 0, 0, extra)), pad(self.values, (0, 0, 0, extra))
+        self.positions = pad(self.positions, (0, extra), value=-1)
+        self.mask = None if self.mask is None else pad(self.mask, (0, extra))
+
+
+class CompressedCache(Cache):
+    """Cache of compressed layers for one or several rows.
+
+    Parameters
+    ----------
+    layers : list
+        `CompressedLayer` or `selkv.native.NativeLayer`, one a model layer.
+    lengths : Tensor, (B,), int64
+        Prompt tokens of each row.
+    """
+
+    layers: list[Any]
+
+    def __init__(self, layers: list[Any], lengths: Tensor) -> None:
+        super().__init__(layers=layers)
+        self.lengths = lengths
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys, values and masks, room included."""
+        tensors = (t for layer in self.layers for t in (layer.keys, layer.values, layer.mask) if t is not None)
+        return sum(t.nbytes for t in tensors)
+
+    def select(self, index: Tensor) -> None:
+        """Keep only these rows in every layer."""
+        for layer in self.layers:
+            layer.select(index)
+        self.lengths = self.lengths[index.to(self.lengths.device)]
+
+
+def kept_bytes(kept: Sequence[Kept]) -> int:
+    """Exact bytes of the true entries of all layers: keys, values, and a bias where one is not zero."""
+    total = 0
+    for layer in kept:
+        entry = 2 * layer.keys.shape[2] * layer.keys.element_size()
+        biased = bool(layer.bias.masked_fill(layer.positions < 0, 0).any())
+        total += layer.entries * (entry + (layer.keys.element_size() if biased else 0))
+    return total

@@ -1,0 +1,110 @@
+"""From a prefill to caches: budgets, then layer by layer, so that one layer's window attention lives at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple, cast
+
+import torch
+
+from selkv.cache import CompressedCache, CompressedLayer
+from selkv.method import Method, NativeMethod
+from selkv.native import NativeLayer
+from selkv.prefill import Prefill
+from selkv.state import Kept, LayerState
+
+
+class Job(NamedTuple):
+    """One compression of one prefill: a method and the fraction of entries that it keeps."""
+
+    method: Method
+    ratio: Fraction
+
+
+def layer_budgets(job: Job, prefill: Prefill, sliding_layers: str = "compress") -> list[int]:
+    """Entries of each layer, summed over KV heads.
+
+    Parameters
+    ----------
+    job : Job
+    prefill : Prefill
+    sliding_layers : str
+        ``compress`` treats sliding-window layers like the others (their n is the window); ``keep`` leaves them whole.
+    """
+    whole = [sliding_layers == "keep" and layer.sliding_window is not None for layer in prefill.layers]
+    open_layers = [layer for layer, all_ in zip(prefill.layers, whole, strict=True) if not all_]
+    shares = iter(job.method.budgets(replace(prefill, layers=open_layers), job.ratio) if open_layers else [])
+    return [
+        layer.kv_heads * layer.n if all_ else next(shares) for layer, all_ in zip(prefill.layers, whole, strict=True)
+    ]
+
+
+def compress_layer(method: Method, layer: LayerState, budget: int, prefill: Prefill) -> Kept:
+    """One layer by one method; a budget that holds everything still passes through the method."""
+    leader = method.leader(layer.layer)
+    if leader != layer.layer:
+        layer = replace(layer, leader=prefill.layers[leader])
+    return method.compress(layer, budget)
+
+
+def compressed_layers(
+    jobs: Sequence[Job], prefill: Prefill, sliding_layers: str = "compress"
+) -> Iterator[tuple[LayerState, list[Kept]]]:
+    """Compress all jobs, layer by layer: yields each layer and what every job keeps of it.
+
+    Window attention is computed once a layer, shared by the jobs and freed before the next layer.
+    """
+    budgets = [layer_budgets(job, prefill, sliding_layers) for job in jobs]
+    for i, layer in enumerate(prefill.layers):
+        shared = layer.remembering()
+        yield (
+            layer,
+            [compress_layer(job.method, shared, budget[i], prefill) for job, budget in zip(jobs, budgets, strict=True)],
+        )
+
+
+def compressed_cache(
+    jobs: Sequence[Job], prefill: Prefill, room: int, sliding_layers: str = "compress"
+) -> tuple[CompressedCache, list[list[Kept]]]:
+    """Cache whose rows are the jobs, ready to decode after one prompt.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+    prefill : Prefill
+    room : int
+        Tokens that decoding will append.
+    sliding_layers : str
+
+    Returns
+    -------
+    cache : CompressedCache
+    summaries : list of list of Kept
+        For each job, each layer's `Kept` with empty keys and values: positions, bias and counters.
+    """
+    lengths = torch.full((len(jobs),), prefill.n)
+    layers: list[CompressedLayer] = []
+    summaries: list[list[Kept]] = [[] for _ in jobs]
+    for _, rows in compressed_layers(jobs, prefill, sliding_layers):
+        layers.append(CompressedLayer(rows, lengths, room))
+        for summary, kept in zip(summaries, rows, strict=True):
+            summary.append(kept._replace(keys=kept.keys[:, :0], values=kept.values[:, :0]))
+    return CompressedCache(layers, lengths), summaries
+
+
+def native_cache(
+    job: Job, prefill: Prefill, sliding_layers: str = "compress"
+) -> tuple[CompressedCache, list[list[Kept]]]:
+    """Cache of one row whose method goes on evicting or merging (``decode=native``); as `compressed_cache`."""
+    method = cast(NativeMethod, job.method)
+    budgets = layer_budgets(job, prefill, sliding_layers)
+    layers = [
+        NativeLayer(method, layer, budget, prefill.n) for layer, budget in zip(prefill.layers, budgets, strict=True)
+    ]
+    summary = [layer.state.kept._replace(keys=layer.keys[:, :0], values=layer.values[:, :0]) for layer in layers]
+    return CompressedCache(list(layers), torch.tensor([prefill.n])), [summary]
+
+
+def is_native(method: Method) -> bool:
+    """Whether the method decodes natively and so needs a cache of its own."""
+    return getattr(method, "decode", "one_shot") == "native"

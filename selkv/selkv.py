@@ -1,0 +1,276 @@
+"""SelKV (arXiv 2607.16213): keep what contributes most, merge what agrees, correct the logits for what was absorbed."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from selkv.compensate import FLOOR, attention_ratio
+from selkv.merge import gate_weight, weighted_merge
+from selkv.method import Method, at_least, choice
+from selkv.rotary import rotate
+from selkv.routing import (
+    bucket_argmax,
+    bucket_leaders,
+    coattention,
+    literal,
+    nearest_candidate,
+    own_or,
+    strongest_candidate,
+)
+from selkv.scores import group_reduce, last, mask_of, pool, protect, top
+from selkv.state import Kept, LayerState, Needs, keep, keep_all, take
+
+
+class Routes(NamedTuple):
+    """Where each entry goes: target (Hkv, n) int64, itself where it goes nowhere, and routed (Hkv, n) bool."""
+
+    target: Tensor
+    routed: Tensor
+
+
+@dataclass(frozen=True)
+class SelKV(Method):
+    """Selective merging with a soft cosine gate and attention-ratio compensation.
+
+    Attributes
+    ----------
+    window : int
+        Observation window W: queries whose attention scores the entries (32).
+    recent : int
+        Last entries that are always kept, inside the budget (16).
+    sinks : int
+        First entries that are always kept, inside the budget (0: the paper forces none).
+    kernel : int
+        Pooling kernel of the score, odd (5).
+    bucket : int
+        Positions a routing bucket (32).
+    selection_scope : str
+        ``auto``: shared_union_trim on GQA, per_head on MHA; ``shared_union_trim``: the union of each head's best,
+        trimmed by the head-mean score; ``shared_mean``: the best by the head-mean score; ``per_head``.
+    gqa_reduce : str
+        ``mean`` or ``max`` over the query heads of a KV head.
+    pool_on : str
+        Pool the ``score`` (attention times value norm) or the ``attention`` before the product.
+    pool_region : str
+        ``candidates``: pool before the recent window only; ``full``: pool over all entries.
+    value_norm : str
+        ``l2`` (Eq. 1), ``l1`` (VATP) or ``none``.
+    normalise_by_visibility : bool
+        Divide attention by the number of window queries that can see the entry.
+    routing : str
+        ``window``: the most attended kept entry of the bucket; ``coattention``: attended together with the evicted
+        one; ``literal``: Eq. 3 as printed, the earlier entry that the evicted one itself attended to.
+    targets : str
+        ``all`` kept entries, ``no_recent`` or ``no_sink`` (position 0).
+    route_within : str
+        ``shared``: the layer's kept set; ``own``: those that were also in the head's own best (P's reading).
+    empty_bucket : str
+        ``drop``; ``nearest``: the positionally nearest kept entry; ``global``: the most attended one of all.
+    merge : bool
+        False is plain eviction.
+    gate : str or float
+        ``cosine`` (Eq. 4), ``none``, or a number t for the hard threshold [cos >= t].
+    alpha : float
+        Strength of the logit bias alpha * log R (0.5).
+    ratio_reduce : str
+        On shared sets, average R over KV heads: ``mean`` of R, ``logmean`` of log R, or ``none``.
+    eps : float
+        Floor of the attention in R's denominator.
+    max_log_ratio : float or None
+        Clamp of log R.
+    reposition : bool
+        Re-embed kept keys at consecutive positions (Eq. 7). The block ends just before the next token's position,
+        which gives the same logits as starting at 0.
+    """
+
+    window: int = 32
+    recent: int = 16
+    sinks: int = 0
+    kernel: int = 5
+    bucket: int = 32
+    selection_scope: str = "auto"
+    gqa_reduce: str = "mean"
+    pool_on: str = "score"
+    pool_region: str = "candidates"
+    value_norm: str = "l2"
+    normalise_by_visibility: bool = False
+    routing: str = "window"
+    targets: str = "all"
+    route_within: str = "shared"
+    empty_bucket: str = "drop"
+    merge: bool = True
+    gate: str | float = "cosine"
+    alpha: float = 0.5
+    ratio_reduce: str = "mean"
+    eps: float = FLOOR
+    max_log_ratio: float | None = None
+    reposition: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "window", "kernel", "bucket")
+        at_least(self, 0, "recent", "sinks", "alpha", "eps")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} of SelKV; must be odd")
+        choice(self, "selection_scope", ("auto", "shared_union_trim", "shared_mean", "per_head"))
+        choice(self, "gqa_reduce", ("mean", "max"))
+        choice(self, "pool_on", ("score", "attention"))
+        choice(self, "pool_region", ("candidates", "full"))
+        choice(self, "value_norm", ("l2", "l1", "none"))
+        choice(self, "routing", ("window", "coattention", "literal"))
+        choice(self, "targets", ("all", "no_recent", "no_sink"))
+        choice(self, "route_within", ("shared", "own"))
+        choice(self, "empty_bucket", ("drop", "nearest", "global"))
+        choice(self, "ratio_reduce", ("mean", "logmean", "none"))
+        if isinstance(self.gate, str):
+            choice(self, "gate", ("cosine", "none"))
+
+    def needs(self, n: int, budget: int) -> Needs:
+        """The window; the block-diagonal attention of all queries for literal routing."""
+        literal_blocks = frozenset({self.bucket}) if self.routing == "literal" and self.merge else frozenset()
+        return Needs(window=self.window, blocks=literal_blocks)
+
+    def compress(self, layer: LayerState, budget: int) -> Kept:
+        """Select, route, gate, merge, compensate (section 1 of docs/methods.md)."""
+        m = budget // layer.kv_heads
+        if m >= layer.n:
+            return keep_all(layer)
+        attention = self._attention(layer)
+        index, own = self._select(layer, attention, m)
+        kept = self._merge(layer, attention, index, own) if self.merge else keep(layer, index)
+        kept = kept._replace(counters={**kept.counters, **self._selection_counters(attention, index, own)})
+        return self._repositioned(layer, kept) if self.reposition else kept
+
+    # 1-2. attention of the window on each entry
+
+    def _attention(self, layer: LayerState) -> Tensor:
+        """a[h, j] = sum over window queries of the group's attention; (Hkv, n)."""
+        received = layer.window_attention(self.window)
+        a = group_reduce(received, layer.kv_heads, self.gqa_reduce).sum(1)
+        if not self.normalise_by_visibility:
+            return a
+        age = torch.arange(layer.n - 1, -1, -1, device=a.device)
+        return a / (age + 1).clamp(max=received.shape[1])
+
+    # 4-5. contribution scores and the kept set
+
+    def _score(self, layer: LayerState, attention: Tensor, candidates: int) -> Tensor:
+        """c[h, j] over the candidates, the entries before the recent window; (Hkv, C)."""
+        order = {"l1": 1, "l2": 2}.get(self.value_norm)
+        norm = torch.ones_like(attention) if order is None else layer.values.float().norm(p=order, dim=-1)
+        if self.pool_region == "candidates":
+            attention, norm = attention[:, :candidates], norm[:, :candidates]
+        if self.pool_on == "score":
+            return pool(attention * norm, self.kernel)[:, :candidates]
+        return (pool(attention, self.kernel) * norm)[:, :candidates]
+
+    def _shares(self, layer: LayerState) -> bool:
+        """Whether all heads keep one set: on GQA by default, per head on MHA."""
+        gqa = layer.queries.shape[0] > layer.kv_heads
+        return gqa if self.selection_scope == "auto" else self.selection_scope != "per_head"
+
+    def _select(self, layer: LayerState, attention: Tensor, m: int) -> tuple[Tensor, Tensor]:
+        """Kept entries (Hkv, m), ascending, and each head's own best with the recent ones (Hkv, n) bool."""
+        n, recent = layer.n, min(self.recent, m)
+        candidates, wanted = n - recent, m - recent
+        score = self._score(layer, attention, candidates)
+        sinks = torch.arange(candidates, device=score.device) < min(self.sinks, wanted)
+        score = protect(score, sinks)
+        best = mask_of(top(score, wanted), n)
+        own = best | last(n, recent, best.device)
+        if not self._shares(layer):
+            return top(own.float(), m), own
+        mean = score.mean(0)
+        if self.selection_scope != "shared_mean":
+            union = best[:, :candidates].any(0)
+            mean = mean.masked_fill(~union, float("-inf"))
+        shared = torch.cat([top(mean, wanted), torch.arange(candidates, n, device=mean.device)])
+        return shared.expand(layer.kv_heads, -1), own
+
+    # 6. routing
+
+    def _route(self, layer: LayerState, attention: Tensor, kept: Tensor, own: Tensor) -> Routes:
+        n = layer.n
+        candidates = kept & own if self.route_within == "own" else kept
+        if self.targets == "no_recent":
+            candidates = candidates & ~last(n, self.recent, kept.device)
+        elif self.targets == "no_sink":
+            candidates = candidates & (layer.positions > 0)
+        if self.routing == "window":
+            target, found = bucket_leaders(attention, candidates, self.bucket)
+        else:
+            affinity = (
+                literal(layer, self.bucket)
+                if self.routing == "literal"
+                else coattention(layer.window_attention(self.window), layer.kv_heads, self.bucket)
+            )
+            target, found = bucket_argmax(affinity, candidates, self.bucket)
+        if self.empty_bucket != "drop":
+            some = candidates.any(-1, keepdim=True)
+            fallback = (
+                nearest_candidate(candidates)
+                if self.empty_bucket == "nearest"
+                else strongest_candidate(attention, candidates)
+            )
+            target, found = torch.where(found, target, fallback.clamp(0, n - 1)), found | some
+        routed = found & ~kept
+        return Routes(own_or(target, routed), routed)
+
+    # 7-9. gate, merge, compensation
+
+    def _merge(self, layer: LayerState, attention: Tensor, index: Tensor, own: Tensor) -> Kept:
+        kept = mask_of(index, layer.n)
+        target, routed = self._route(layer, attention, kept, own)
+        gate = gate_weight(layer.values, target, self.gate).masked_fill(~routed, 0.0)
+        merged = weighted_merge(layer.values, attention, target, gate * attention)
+        log_ratio = take(attention_ratio(attention, target, gate, self.eps), index).log()
+        counters = self._merge_counters(attention, kept, routed, gate, log_ratio)
+        if self.max_log_ratio is not None:
+            log_ratio = log_ratio.clamp(max=self.max_log_ratio)
+        if self._shares(layer):
+            log_ratio = self._head_mean(log_ratio)
+        bias = self.alpha * log_ratio
+        plain = keep(layer, index)
+        values = take(merged, index).to(layer.values.dtype)
+        return plain._replace(values=values, bias=bias, counters=counters)
+
+    def _head_mean(self, log_ratio: Tensor) -> Tensor:
+        """Log R averaged over the KV heads that share one kept set; (Hkv, m)."""
+        if self.ratio_reduce == "none":
+            return log_ratio
+        mean = log_ratio.mean(0) if self.ratio_reduce == "logmean" else log_ratio.exp().mean(0).log()
+        return mean.expand_as(log_ratio)
+
+    def _merge_counters(
+        self, attention: Tensor, kept: Tensor, routed: Tensor, gate: Tensor, log_ratio: Tensor
+    ) -> dict[str, float]:
+        evicted, count = ~kept, routed.sum()
+        return {
+            "routed": float(count / evicted.sum()),
+            "dropped": float((evicted & ~routed).sum() / evicted.sum()),
+            "gate_zero": float(((gate == 0) & routed).sum() / count.clamp(min=1)),
+            "mean_gate": float(gate.sum() / count.clamp(min=1)),
+            "floored": float((kept & (attention < self.eps)).sum()),
+            "max_log_ratio": float(log_ratio.max()),
+        }
+
+    def _selection_counters(self, attention: Tensor, index: Tensor, own: Tensor) -> dict[str, float]:
+        """Union size before the trim, and the attention share of position 0 where it was evicted."""
+        lost_first = attention[:, 0] / attention.sum(-1) * (index[:, 0] != 0)
+        return {"union": float(own.any(0).sum()), "evicted_first_share": float(lost_first.mean())}
+
+    # 10. repositioning
+
+    def _repositioned(self, layer: LayerState, kept: Kept) -> Kept:
+        """Re-embed kept keys as a block that ends just before the next token (Eq. 7, anchored at the end)."""
+        if layer.inv_freq is None:
+            raise ValueError(
+                "reposition=true needs rotary frequencies that do not change with the length; this model has none or "
+                "dynamic NTK/LongRoPE ones. Use reposition=false."
+            )
+        m = kept.positions.shape[1]
+        new = layer.positions[-1] + 1 - m + torch.arange(m, device=kept.positions.device)
+        return kept._replace(
+            keys=rotate(kept.keys, new - kept.positions, layer.inv_freq), positions=new.expand_as(kept.positions)
+        )
