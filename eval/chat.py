@@ -6,6 +6,7 @@ Rendered text must be the same every day and for every caller, so templates that
 import datetime
 import hashlib
 import importlib.util
+import re
 from functools import cache
 from typing import Any
 
@@ -54,7 +55,8 @@ def _from_template(text: str, tokenizer: Any, system: str | None, enable_thinkin
             f"{tokenizer.name_or_path}: the tokenizer has no chat template; add model.chat=none for a base model, or "
             "give a format such as model.chat='[INST]{prompt}[/INST]'"
         )
-    options: dict[str, Any] = {"date_string": DATE.strftime("%d %b %Y"), "strftime_now": DATE.strftime}
+    template = _dated(tokenizer.get_chat_template(), tokenizer.name_or_path)
+    options: dict[str, Any] = {"chat_template": template, "date_string": DATE.strftime("%d %b %Y")}
     if enable_thinking is not None:
         options["enable_thinking"] = enable_thinking
 
@@ -70,6 +72,22 @@ def _from_template(text: str, tokenizer: Any, system: str | None, enable_thinkin
         rendered = ""
     # Some templates refuse the system role (Gemma-2), others drop it in silence.
     return rendered if system.strip() in rendered else render([user | {"content": f"{system}\n\n{text}"}])
+
+
+def _dated(template: str, name: str) -> str:
+    """The template with the fixed date in place of today's: `apply_chat_template` takes no function of the caller's."""
+    fixed = re.sub(
+        r"strftime_now\(\s*(['\"])(.*?)\1\s*\)",
+        lambda call: repr(DATE.strftime(call.group(2))),
+        template,
+        flags=re.DOTALL,
+    )
+    if "strftime_now(" in fixed:
+        raise UserError(
+            f"{name}: its chat template prints today's date in a way that cannot be fixed, so prompts would change "
+            "from day to day; give a format such as model.chat='[INST]{prompt}[/INST]'"
+        )
+    return fixed
 
 
 @cache
