@@ -56,8 +56,8 @@ class StreamingLLM(NativeMethod):
         at_least(self, 0, "sinks")
 
     def needs(self, n: int, budget: int) -> Needs:
-        """Nothing but positions; one query keeps the recording non-empty."""
-        return Needs(window=1)
+        """Nothing but positions."""
+        return Needs(window=0)
 
     def compress(self, layer: LayerState, budget: int) -> Kept:
         """Sinks and recent entries."""
