@@ -64,7 +64,11 @@ def compressed_layers(
 
 
 def compressed_cache(
-    jobs: Sequence[Job], prefill: Prefill, room: int, sliding_layers: str = "compress"
+    jobs: Sequence[Job],
+    prefill: Prefill,
+    room: int,
+    sliding_layers: str = "compress",
+    layer_type: type[CompressedLayer] = CompressedLayer,
 ) -> tuple[CompressedCache, list[list[Kept]]]:
     """Cache whose rows are the jobs, ready to decode after one prompt.
 
@@ -75,6 +79,8 @@ def compressed_cache(
     room : int
         Tokens that decoding will append.
     sliding_layers : str
+    layer_type : type
+        Class of the layers (`selkv.fidelity` measures with its own).
 
     Returns
     -------
@@ -86,7 +92,7 @@ def compressed_cache(
     layers: list[CompressedLayer] = []
     summaries: list[list[Kept]] = [[] for _ in jobs]
     for _, rows in compressed_layers(jobs, prefill, sliding_layers):
-        layers.append(CompressedLayer(rows, lengths, room))
+        layers.append(layer_type(rows, lengths, room))
         for summary, kept in zip(summaries, rows, strict=True):
             summary.append(kept._replace(keys=kept.keys[:, :0], values=kept.values[:, :0]))
     return CompressedCache(layers, lengths), summaries

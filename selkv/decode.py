@@ -17,16 +17,24 @@ class Stop(NamedTuple):
     ----------
     ids : collection of int
         Token ids that end the text; they are not part of it.
-    newline_ids : collection of int
-        Ids that also end it once at least one token has been generated (LongBench's samsum rule).
+    min_new_tokens : int
+        Tokens that must come before one of them may be chosen (LongBench asks one of samsum).
     """
 
     ids: Collection[int] = ()
-    newline_ids: Collection[int] = ()
+    min_new_tokens: int = 0
+
+
+def choose(logits: Tensor, stop: Stop, generated: int) -> Tensor:
+    """Greedy choice, stop ids ruled out while too little has been generated; (B, V) to (B,). Ties: lower id."""
+    if generated < stop.min_new_tokens:
+        logits = logits.clone()
+        logits[:, sorted(stop.ids)] = float("-inf")
+    return logits.argmax(-1)
 
 
 @torch.no_grad()
-def greedy(model: Any, cache: CompressedCache, first: Tensor, max_new_tokens: int, stop: Stop) -> list[list[int]]:
+def greedy(model: Any, cache: CompressedCache, logits: Tensor, max_new_tokens: int, stop: Stop) -> list[list[int]]:
     """Continue every row of a cache greedily.
 
     Parameters
@@ -34,8 +42,8 @@ def greedy(model: Any, cache: CompressedCache, first: Tensor, max_new_tokens: in
     model : transformers.PreTrainedModel
     cache : CompressedCache
         Its rows are consumed.
-    first : Tensor, (B,), int64
-        First generated token of each row, from the prefill's logits.
+    logits : Tensor, (V,) or (B, V)
+        Of the first token, from the prefill: they come from the full cache.
     max_new_tokens : int
         Limit, the first token included.
     stop : Stop
@@ -47,8 +55,7 @@ def greedy(model: Any, cache: CompressedCache, first: Tensor, max_new_tokens: in
     """
     device = model.device
     ends = torch.tensor(sorted(stop.ids), device=device, dtype=torch.long)
-    later_ends = torch.tensor(sorted({*stop.ids, *stop.newline_ids}), device=device, dtype=torch.long)
-    token = first.to(device)
+    token = choose(logits.to(device).expand(len(cache.lengths), -1), stop, 0)
     rows = torch.arange(len(token), device=device)  # which text each row of the cache continues
     texts = torch.full((len(token), max_new_tokens), -1, device=device)
     texts[:, 0] = token
@@ -61,17 +68,14 @@ def greedy(model: Any, cache: CompressedCache, first: Tensor, max_new_tokens: in
             alive = (~done).nonzero()[:, 0]
             cache.select(alive)
             rows, token, positions, done = rows[alive], token[alive], positions[alive], done[alive]
-        logits = forward(model, token[:, None], cache, positions[:, None])
-        token = logits[:, -1].argmax(-1)
+        token = choose(forward(model, token[:, None], cache, positions[:, None])[:, -1], stop, step)
         positions = positions + 1
         texts[rows[~done], step] = token[~done]
-        done = done | torch.isin(token, later_ends)
+        done = done | torch.isin(token, ends)
     return [_cut(text, stop) for text in texts.tolist()]
 
 
 def _cut(text: list[int], stop: Stop) -> list[int]:
     """The ids before the first stop token."""
-    for i, token in enumerate(text):
-        if token < 0 or token in stop.ids or (i > 0 and token in stop.newline_ids):
-            return text[:i]
-    return text
+    end = next((i for i, token in enumerate(text) if token < 0 or token in stop.ids), len(text))
+    return text[:end]

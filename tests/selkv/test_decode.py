@@ -103,9 +103,8 @@ def test_ragged_batch_equals_rows_alone(family):
     model = build(family)
     state = prefill(model, tokens(N))
     jobs = [Job(Full(), Fraction(1)), *(Job(SelKV(recent=4), Fraction(r)) for r in ("0.8", "0.4", "0.1", "1"))]
-    first = state.logits.argmax().expand(len(jobs))
-    together = greedy(model, compressed_cache(jobs, state, 12)[0], first, 12, Stop())
-    alone = [greedy(model, compressed_cache([job], state, 12)[0], first[:1], 12, Stop())[0] for job in jobs]
+    together = greedy(model, compressed_cache(jobs, state, 12)[0], state.logits, 12, Stop())
+    alone = [greedy(model, compressed_cache([job], state, 12)[0], state.logits, 12, Stop())[0] for job in jobs]
     assert together == alone
     assert together[0] == together[-1]  # ratio 1 is the full cache, token for token
     assert len({tuple(text) for text in together}) > 1  # compression shows
@@ -116,7 +115,7 @@ def test_full_arm_equals_stock_generation(family):
     ids = tokens(N)
     model = build(family)
     state = prefill(model, ids)
-    ours = greedy(model, compressed_cache([Job(Full(), Fraction(1))], state, 10)[0], state.logits.argmax()[None], 10, Stop())
+    ours = greedy(model, compressed_cache([Job(Full(), Fraction(1))], state, 10)[0], state.logits, 10, Stop())
     stock = build(family, "eager")
     stock.generation_config.eos_token_id = None
     expected = stock.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False)
@@ -127,13 +126,26 @@ def test_rows_stop_on_their_own_and_leave_the_batch():
     model = build("llama")
     state = prefill(model, tokens(N))
     jobs = [Job(SelKV(recent=4), Fraction(r)) for r in ("1", "0.5", "0.3", "0.1")]
-    first = state.logits.argmax().expand(4)
-    free = greedy(model, compressed_cache(jobs, state, 20)[0], first, 20, Stop())
-    stop = Stop(ids=frozenset({free[0][5], free[2][9]}), newline_ids=frozenset({free[1][3]}))
-    cut = greedy(model, compressed_cache(jobs, state, 20)[0], first, 20, stop)
+    free = greedy(model, compressed_cache(jobs, state, 20)[0], state.logits, 20, Stop())
+    late = [
+        next((t for i, t in enumerate(text) if text.index(t) == i and i > 2 * row), None)
+        for row, text in enumerate(free)
+    ]
+    stop = Stop(ids=frozenset(late) - {None})
+    cut = greedy(model, compressed_cache(jobs, state, 20)[0], state.logits, 20, stop)
     for text, whole in zip(cut, free, strict=True):
-        ends = [i for i, t in enumerate(whole) if t in stop.ids or (i and t in stop.newline_ids)]
-        assert text == whole[: ends[0] if ends else None]
+        assert text == whole[: next((i for i, t in enumerate(whole) if t in stop.ids), None)]
+    assert len({len(text) for text in cut}) > 1
+
+
+def test_stop_ids_are_ruled_out_before_the_minimum():
+    model = build("llama")
+    state = prefill(model, tokens(N))
+    job = Job(Full(), Fraction(1))
+    free = greedy(model, compressed_cache([job], state, 8)[0], state.logits, 8, Stop())[0]
+    assert greedy(model, compressed_cache([job], state, 8)[0], state.logits, 8, Stop({free[0]}))[0] == []
+    kept = greedy(model, compressed_cache([job], state, 8)[0], state.logits, 8, Stop({free[0]}, min_new_tokens=1))[0]
+    assert kept and kept[0] == int(state.logits.topk(2).indices[1])
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 31, 32, 33])

@@ -49,7 +49,9 @@ def test_sums_over_all_queries_equal_the_models_own(family, chunk, monkeypatch):
 
 def test_a_recorded_layer_counts_its_keys_once_with_two_passes():
     ids = tokens(40)
-    one, two = (prefill(build("llama"), ids, Needs(8, column_mass=True), mode=mode) for mode in ("one_pass", "two_pass"))
+    one, two = (
+        prefill(build("llama"), ids, Needs(8, column_mass=True), mode=mode) for mode in ("one_pass", "two_pass")
+    )
     for a, b in zip(one.layers, two.layers, strict=True):
         assert (a.column_mass - b.column_mass).abs().max() < 1e-5
 
