@@ -3,6 +3,7 @@
 What differs, one fix a line:
 
 - qa_f1, qa_f1_zh: two texts that are both empty after normalisation agree (1, not 0).
+- qa_f1, qa_f1_zh: all Unicode punctuation and symbols are ignored (curly quotes, dashes, 《), full-width is half-width.
 - rouge: rougeL of the package rouge-score: letter case and punctuation are ignored, repeated words count, a full stop
   cuts nothing, a perfect match is exactly 1, and an exception is an error, not a 0.
 - rouge_zh: the same over jieba's words without punctuation.
@@ -14,6 +15,7 @@ What differs, one fix a line:
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from eval.metrics import chinese_words, english_words, optional, overlap_f1
@@ -24,17 +26,17 @@ class ChineseTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Words in lower case, without punctuation."""
-        return chinese_words(text)
+        return _chinese_words(text)
 
 
 def qa_f1(prediction: str, answer: str) -> float:
     """F1 over the multisets of normalised English words; 1 if both are empty."""
-    return _f1(english_words(prediction), english_words(answer))
+    return _f1(english_words(_plain(prediction)), english_words(_plain(answer)))
 
 
 def qa_f1_zh(prediction: str, answer: str) -> float:
     """F1 over the multisets of normalised Chinese words; 1 if both are empty."""
-    return _f1(chinese_words(prediction), chinese_words(answer))
+    return _f1(_chinese_words(prediction), _chinese_words(answer))
 
 
 def rouge(prediction: str, answer: str) -> float:
@@ -79,6 +81,16 @@ def code_sim(prediction: str, answer: str) -> float:
     """Indel similarity of the answer to the prediction's first line of code."""
     code = (line for line in prediction.splitlines() if line.strip() and not line.lstrip().startswith(("`", "#", "//")))
     return optional("rapidfuzz.distance").Indel.normalized_similarity(next(code, ""), answer)
+
+
+def _plain(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text)
+    return "".join(character for character in text if unicodedata.category(character)[0] not in "PS")
+
+
+def _chinese_words(text: str) -> list[str]:
+    # Cut first: punctuation is where words end.
+    return [plain for word in chinese_words(text) if (plain := _plain(word))]
 
 
 def _f1(predicted: Sequence[str], reference: Sequence[str]) -> float:

@@ -5,8 +5,10 @@ and predicted sentence and counts the distinct words of all of them together. Wh
 matters: on the way back through the table, equal words are always matched; else the path goes up (drops the
 reference's word) only where that is strictly longer.
 
-Rows of the LCS table are bit vectors (Hyyrö 2004, Bit-parallel LCS-length computation revisited): bit j says that
-row i grows at column j. A step up is then exactly a set bit without a match, so the way back jumps from stop to stop.
+Rows of the LCS table are bit vectors (Hyyrö 2004, "Bit-parallel LCS-length computation revisited") that say at which
+columns the row grows. The way back goes left to the nearest such column and there matches or goes up. The package also
+matches in a column where the row does not grow; there the word to the left is the same one and so is all that follows
+(induction over rows: the words depend on the row and the value of a cell, not on its column).
 """
 
 from collections import defaultdict, deque
@@ -66,27 +68,27 @@ def lcs_words(x: Sequence[str], y: Sequence[str], cells_kept: int = CELLS_KEPT) 
     full = (1 << len(y)) - 1
     block = len(x) if len(x) * len(y) <= cells_kept else isqrt(len(x))
     starts = range(0, len(x), block)
-    first = [full]  # for each block the row above it: an unset bit is a column where the row grows
+    above = [full]  # for each block the row over it; the empty row grows nowhere
     for start in starts[:-1]:
-        first.append(deque(_rows(x[start : start + block], match, full, first[-1]), maxlen=1).pop())
+        above.append(deque(_rows(x[start : start + block], match, full, above[-1]), maxlen=1).pop())
 
     words: set[str] = set()
     column = len(y)
-    for start, above in zip(reversed(starts), reversed(first), strict=True):
+    for start, row_above in zip(reversed(starts), reversed(above), strict=True):
         part = x[start : start + block]
-        rows = list(_rows(part, match, full, above))
+        rows = list(_rows(part, match, full, row_above))
         for word, row in zip(reversed(part), reversed(rows), strict=True):
-            matched = match(word)
-            column = ((matched | ~row) & ((1 << column) - 1)).bit_length()
+            column = (~row & ((1 << column) - 1)).bit_length()
             if not column:
                 return words
-            if matched >> (column - 1) & 1:
+            if word == y[column - 1]:
                 words.add(word)
                 column -= 1
     return words
 
 
 def _rows(x: Sequence[str], match: Callable[[str], int], full: int, row: int) -> Iterator[int]:
+    """Rows of the table; as in the paper a bit that is *unset* is a column where the row grows."""
     for word in x:
         hits = row & match(word)
         row = (row + hits | row - hits) & full
