@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from selkv import __version__
 from selkv.errors import UserError, unknown
 
 COMMANDS = {
@@ -25,9 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"  {command:12}{text}" for command, (_, text) in COMMANDS.items()))
         return 0
     if name == "--version":
-        from importlib.metadata import version
-
-        print(f"selkv {version('selkv')}")
+        print(f"selkv {__version__}")
         return 0
     try:
         if name not in COMMANDS:
