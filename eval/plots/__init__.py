@@ -1,0 +1,141 @@
+"""Plots of a run for papers: PNG and SVG, the same bytes for the same records. Needs matplotlib (extra `report`)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eval.aggregate import FULL
+from eval.plots import bars, curves, heatmaps, layers
+from eval.plots.bars import Bar
+from eval.plots.measures import (
+    FIDELITY,
+    Interval,
+    Numbers,
+    budgets,
+    by_arm,
+    fidelity,
+    layer_values,
+    name_of,
+    ratio_of,
+    scores,
+)
+from eval.plots.style import Style, house_style, save, styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNEVEN = 0.01  # budgets whose layers differ by less come from rounding
+Named = Iterator[tuple[str, "Figure"]]
+
+
+def write_plots(of: Numbers, folder: Path, positions: Path | None = None) -> list[Path]:
+    """Write every plot that the records can fill.
+
+    Parameters
+    ----------
+    of : Numbers
+        The run (`eval.plots.measures.numbers`).
+    folder : Path
+        Where ``<name>.png`` and ``<name>.svg`` go.
+    positions : Path, optional
+        Kept positions of one sample, where the run stored them: arrays ``<label>/<layer>``, (Hkv, m), and ``n``.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    chosen = styles(list(dict.fromkeys(arm["label"] for arm in of.arms)))
+    with house_style():
+        return [
+            path
+            for figures in (_sweeps(of, chosen), _differences(of, chosen), _by_layer(of, chosen), _positions(positions))
+            for name, figure in figures
+            for path in save(figure, folder, name)
+        ]
+
+
+def _sweeps(of: Numbers, chosen: dict[str, Style]) -> Named:
+    if len({ratio_of(arm) for arm in of.arms if arm["method"] != FULL}) < 2:
+        return
+    average = scores(of, of.tasks)
+    yield "score_by_ratio", curves.curves(_points(of, average), chosen, "Score, mean over tasks", _full(of, average))
+    by_category = {name: scores(of, tasks) for name, tasks in of.categories.items()}
+    if len(by_category) > 1:
+        panels = {name: _points(of, values) for name, values in by_category.items()}
+        references = {name: _full(of, values) for name, values in by_category.items()}
+        yield "score_by_category", curves.multiples(panels, chosen, "Score", references)
+    for measure in FIDELITY:
+        points = _points(of, fidelity(of, measure))
+        if points:
+            yield f"{measure.key}_by_ratio", curves.curves(points, chosen, measure.name)
+
+
+def _points(of: Numbers, values: Sequence[Interval | None]) -> dict[str, list[tuple[float, Interval]]]:
+    found: dict[str, list[tuple[float, Interval]]] = {}
+    for arm, interval in zip(of.arms, values, strict=True):
+        if interval is not None and arm["method"] != FULL:
+            found.setdefault(arm["label"], []).append((ratio_of(arm), interval))
+    return {label: sorted(points) for label, points in found.items()}
+
+
+def _full(of: Numbers, values: Sequence[Interval | None]) -> Interval | None:
+    return None if of.full is None else values[of.full]
+
+
+def _differences(of: Numbers, chosen: dict[str, Style]) -> Named:
+    for against in ("full", "baseline"):
+        panels = {
+            table.ratio: [
+                Bar(row.label, row.label, pair.delta, pair.low, pair.high, pair.adjusted < 0.05)
+                for row in table.rows
+                if (pair := getattr(row, f"versus_{against}")) is not None and not np.isnan(pair.delta)
+            ]
+            for table in of.tables
+        }
+        panels = {ratio: found for ratio, found in panels.items() if found}
+        if panels:
+            reference = "the full cache" if against == "full" else of.tables[0].baseline
+            yield f"difference_to_{against}", bars.differences(panels, chosen, reference)
+
+
+def _by_layer(of: Numbers, chosen: dict[str, Style]) -> Named:
+    records = by_arm(of.view)
+    shares = {
+        name_of(arm): share
+        for arm, share in zip(of.arms, budgets(records), strict=True)
+        if share is not None and np.ptp(share) > UNEVEN and arm["method"] != FULL
+    }
+    if shares:
+        yield "budget_by_layer", heatmaps.budget(shares)
+    table = of.tables[0]  # the lowest ratio, where methods differ most; the report shows all
+    members = {row.label: row.arm for row in table.rows if row.method != FULL}
+    values = layer_values(records)
+    quantities = {
+        name: {label: v for label, arm in members.items() if (v := arms[arm]) is not None}
+        for name, arms in values.items()
+    }
+    quantities = {name: series for name, series in quantities.items() if series}
+    if quantities:
+        yield "layers", layers.by_layer(quantities, chosen, table.ratio)
+    gates = {
+        label: [g for r in records[arm] for g in r.counters.get("mean_gate", ())] for label, arm in members.items()
+    }
+    found = {label: np.array(gate) for label, gate in gates.items() if gate}
+    if found:
+        yield "gate_histogram", layers.gate_histogram(found, chosen, table.ratio)
+
+
+def _positions(path: Path | None) -> Named:
+    if path is None or not path.exists():
+        return
+    with np.load(path) as arrays:
+        labels = dict.fromkeys(name.rpartition("/")[0] for name in arrays.files if "/" in name)
+        kept = {label: [arrays[f"{label}/{layer}"] for layer in range(_depth(arrays.files, label))] for label in labels}
+        yield "kept_positions", heatmaps.kept_positions(kept, int(arrays["n"]))
+
+
+def _depth(names: Sequence[str], label: str) -> int:
+    return sum(name.rpartition("/")[0] == label for name in names)

@@ -1,0 +1,92 @@
+"""Curves: a measure against the share of the cache that is kept, for each method, with bands; small multiples."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from eval.plots.measures import Interval
+from eval.plots.style import WIDTH, Style
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+Points = Mapping[str, Sequence[tuple[float, Interval]]]  # (ratio, interval) of each series, ascending
+
+
+def curves(points: Points, styles: Mapping[str, Style], ylabel: str, reference: Interval | None = None) -> "Figure":
+    """One panel.
+
+    Parameters
+    ----------
+    points : mapping of str to sequence of (float, Interval)
+        Ratio and interval of each series.
+    styles : mapping of str to Style
+    ylabel : str
+    reference : Interval, optional
+        The full cache's, drawn across.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH * 0.72, 3.1), layout="constrained")
+    axes = figure.subplots()
+    draw(axes, points, styles, reference)
+    axes.set(xlabel="Share of the cache that is kept", ylabel=ylabel)
+    figure.legend(loc="outside right center")
+    return figure
+
+
+def multiples(
+    panels: Mapping[str, Points],
+    styles: Mapping[str, Style],
+    ylabel: str,
+    references: Mapping[str, Interval | None],
+) -> "Figure":
+    """One small panel a category, three in a row, with a legend below."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(WIDTH, 1.75 * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    for axes, (title, points) in zip(grid.flat, panels.items(), strict=False):
+        draw(axes, points, styles, references.get(title))
+        axes.set_title(title, loc="left")
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    label_grid(grid, "Share of the cache that is kept", ylabel)
+    shared_legend(figure)
+    return figure
+
+
+def label_grid(grid: "NDArray[np.object_]", xlabel: str, ylabel: str = "") -> None:
+    """Labels at the outer panels only."""
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(ylabel)
+
+
+def shared_legend(figure: "Figure") -> None:
+    """One legend below all panels, each series once."""
+    pairs = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in reversed(pairs)}
+    names = list(dict.fromkeys(label for _, label in pairs))
+    figure.legend(
+        [handles[n] for n in names], names, loc="outside lower center", ncols=min(6, len(names)), columnspacing=1.4
+    )
+
+
+def draw(axes: "Axes", points: Points, styles: Mapping[str, Style], reference: Interval | None) -> None:
+    """Lines with bands; a dashed line with a band for the full cache."""
+    if reference is not None:
+        color = styles["full"].color
+        axes.axhspan(reference.low, reference.high, color=color, alpha=0.08, linewidth=0)
+        axes.axhline(reference.mean, color=color, linestyle=(0, (6, 3)), linewidth=1.1, label="full")
+    for label, series in points.items():
+        ratios = [ratio for ratio, _ in series]
+        style = styles[label]
+        axes.plot(ratios, [interval.mean for _, interval in series], label=label, **style.line)
+        low, high = ([interval[side] for _, interval in series] for side in (1, 2))
+        axes.fill_between(ratios, low, high, color=style.color, alpha=0.13, linewidth=0)
