@@ -53,13 +53,15 @@ class EvolKV(ObservationMethod):
     def budgets(self, prefill: PrefillView, ratio: Fraction) -> list[int]:
         """Uniform parts before the window, times the weights."""
         weights = self.weights or ()
-        if len(weights) != len(prefill.layers):
-            raise UserError(
-                f"evolkv has weights for {len(weights)} layers and the model has {len(prefill.layers)}; "
-                f"make a budget file for this model with: {SEARCH}"
-            )
-        uniform = [self.prefix(layer, ratio).budget for layer in prefill.layers]
-        return self.allot(prefill, ratio, [w * u for w, u in zip(weights, uniform, strict=True)])
+        shares = []
+        for layer in prefill.layers:  # without sliding-window layers where those are kept whole
+            if len(weights) != layer.layers:
+                raise UserError(
+                    f"evolkv has weights for {len(weights)} layers and the model has {layer.layers}; "
+                    f"make a budget file for this model with: {SEARCH}"
+                )
+            shares.append(weights[layer.layer] * self.prefix(layer, ratio).budget)
+        return self.allot(prefill, ratio, shares)
 
 
 def read_weights(path: str) -> list[float]:

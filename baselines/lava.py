@@ -63,10 +63,11 @@ class LAVa(ObservationMethod):
             entropies = [self.entropy(x, self.window) for x in layers]
             total = len(layers) * (self.capacity - self.window) / sum(entropies)
             return [x.kv_heads * (self.window + int(e * total)) for x, e in zip(layers, entropies, strict=True)]
-        parts = [self.prefix(x, ratio) for x in layers]
-        if all(part.budget == part.size for part in parts):  # nothing to choose
-            return super().budgets(prefill, ratio)
-        weights = [self.entropy(x, part.recent) * part.budget for x, part in zip(layers, parts, strict=True)]
+        weights = []
+        for layer in layers:
+            part = self.prefix(layer, ratio)
+            choice_left = 0 < part.budget < part.size
+            weights.append(part.budget * (self.entropy(layer, part.recent) if choice_left else 1.0))
         return self.allot(prefill, ratio, weights, whole_heads=False)
 
     def compress(self, layer: LayerState, budget: int) -> Kept:

@@ -97,7 +97,7 @@ class ObservationMethod(Method):
 
     def recent(self, n: int, kept: int) -> int:
         """Number of last entries that are kept unscored when `kept` of n stay in a head."""
-        return protected(kept, min(self.window, n - 1))
+        return protected(kept, max(1, min(self.window, n - 1)))
 
     def prefix(self, layer: LayerState, ratio: Fraction) -> Prefix:
         """Split of a layer's uniform budget."""

@@ -26,12 +26,13 @@ def layer_of(
     needs: Needs = EVERYTHING,
     query_heads: bool = False,
     attention: Tensor | None = None,
+    first: int = 0,
     **fields: Any,
 ) -> LayerState:
     """Layer from tensors of all n positions.
 
     With `query_heads` keys and values are repeated to the query heads, so that each of them keeps its own set, as in
-    the original codes. `attention` (H, n, n) replaces the causal one in the column sums.
+    the original codes. `attention` (H, n, n) replaces the causal one in the column sums; `first` is the first position.
     """
     scale = keys.shape[-1] ** -0.5
     if attention is None and (needs.column_mass or needs.blocks):
@@ -44,7 +45,7 @@ def layer_of(
         keys=keys,
         values=values,
         queries=queries[:, max(0, n - needs.window) :],
-        positions=torch.arange(n),
+        positions=torch.arange(first, first + n),
         scale=scale,
         column_mass=None if attention is None else attention.sum(1),
         block_attention={b: block_diagonal(attention, b) for b in needs.blocks if attention is not None},
