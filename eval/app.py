@@ -2,10 +2,19 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from eval.choices import configs
 from selkv.errors import UserError
+
+if TYPE_CHECKING:  # --help must not wait for Hydra
+    from omegaconf import DictConfig
+
+    from eval.config import RunPlan
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(page())
         return 0
     try:
-        return _hydra([_openable(argument) for argument in arguments])
+        return _hydra(arguments)
     except UserError as error:
         return _told(error)
     except KeyboardInterrupt:
@@ -40,41 +49,77 @@ def _told(error: UserError) -> int:
     return 2
 
 
-def _openable(argument: str) -> str:
-    """Grids and ``limit.first`` bring keys of their own: spare the user Hydra's plus signs."""
-    return f"++{argument}" if argument.startswith(("grid.", "limit.first=")) else argument
+def plan_of(overrides: Sequence[str]) -> "RunPlan":
+    """The plan that a command line describes, without running it.
 
+    Parameters
+    ----------
+    overrides : sequence of str
+        ``key=value`` arguments as run.py takes them.
 
-def _hydra(arguments: list[str]) -> int:
+    Raises
+    ------
+    UserError
+        For any mistake in them.
+    """
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
-    from eval.explain import explain, refuse_flags
+    from eval.config import plan_from
 
-    refuse_flags(arguments)
-    OmegaConf.register_new_resolver("auto_data", auto_data, replace=True)
+    arguments = _prepare(overrides)
+    with _explained(), hydra.initialize_config_dir(str(configs()), version_base="1.3"):
+        return plan_from(hydra.compose("config", overrides=arguments))
+
+
+def _hydra(overrides: Sequence[str]) -> int:
+    import hydra
+
     codes: list[int] = []
 
-    def job(config: DictConfig) -> None:
+    def job(config: "DictConfig") -> None:
         codes.append(_job(config))
         if codes[-1] == 130:  # the runner has caught Ctrl-C and said how to continue: start no further job of -m
             raise KeyboardInterrupt
 
-    developer = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that the error can be explained
-    sys.argv = [sys.argv[0], *arguments]
-    try:
+    sys.argv = [sys.argv[0], *_prepare(overrides)]
+    with _explained():
         hydra.main(version_base="1.3", config_path=str(configs()), config_name="config")(job)()
+    return max(codes, default=0)
+
+
+def _prepare(arguments: Sequence[str]) -> list[str]:
+    from omegaconf import OmegaConf
+
+    from eval.explain import refuse_flags
+
+    refuse_flags(arguments)
+    OmegaConf.register_new_resolver("auto_data", auto_data, replace=True)
+    # Grids and limit.first bring keys of their own: spare the user Hydra's plus signs.
+    return [f"++{text}" if text.startswith(("grid.", "limit.first=")) else text for text in arguments]
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Retell Hydra's errors in one line; HYDRA_FULL_ERROR=1 shows a developer the original."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from eval.explain import explain
+
+    developer = os.environ.get(FULL_ERROR) == "1"
+    os.environ[FULL_ERROR] = "1"  # Hydra raises instead of printing and exiting
+    try:
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         if developer:
             raise
         raise explain(error) from None
-    return max(codes, default=0)
+    finally:
+        if not developer:
+            del os.environ[FULL_ERROR]
 
 
-def _job(config: object) -> int:
+def _job(config: "DictConfig") -> int:
     from eval.config import plan_from
 
     try:

@@ -1,0 +1,219 @@
+"""What a user meets first: help, mistakes told in one line, and commands that work outside the checkout."""
+
+import os
+import subprocess
+import sys
+import time
+import types
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eval import app, choices
+from eval.config import RunPlan
+from selkv import __version__, cli
+from selkv.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunPlan]:
+    """Plans handed over to a runner that does nothing; the working directory is empty."""
+    handed: list[RunPlan] = []
+    install_runner(monkeypatch, recorder(handed))
+    monkeypatch.chdir(tmp_path)
+    return handed
+
+
+def recorder(plans: list[RunPlan], code: Callable[[RunPlan], int] = lambda plan: 0) -> Callable[[RunPlan], int]:
+    def run(plan: RunPlan) -> int:
+        plans.append(plan)
+        return code(plan)
+
+    return run
+
+
+def install_runner(monkeypatch: pytest.MonkeyPatch, run: Callable[[RunPlan], int]) -> None:
+    runner = types.ModuleType("eval.runner")
+    runner.__dict__["run"] = run
+    monkeypatch.setitem(sys.modules, "eval.runner", runner)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+
+
+def python(code: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run Python in a fresh process, in an empty folder; also the seconds it took."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done, time.perf_counter() - start
+
+
+CALL = "import sys; from eval.app import main; code = main({}); print('torch' in sys.modules, code)"
+
+
+def test_help_is_quick_and_lists_every_choice(tmp_path: Path) -> None:
+    done, seconds = python(CALL.format(["--help"]), tmp_path)
+    assert done.stdout.splitlines()[-1] == "False 0"
+    for group in ("method", "model", "data", "experiment", "engine", "protocol", "prefill"):
+        for name in choices.choices(group):
+            assert f"\n  {name} " in done.stdout, f"{group}={name}"
+    for option in ("ratio=0.25", "limit=auto", "sliding_layers=compress", "dry_run=false"):
+        assert option in done.stdout
+    assert seconds < 2
+
+
+@pytest.mark.parametrize("argument", ["ratio=abc", "method=[foo]", "rato=0.5"])
+def test_wrong_option_is_quick_and_leaves_nothing_behind(argument: str, tmp_path: Path) -> None:
+    done, seconds = python(CALL.format([argument]), tmp_path)
+    assert done.stdout.split() == ["False", "2"], "torch must not be imported before the config is known to be right"
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert seconds < 2
+
+
+MISTAKES = {
+    "method=foo": ["method 'foo'", "snapkv"],
+    "method=[full,snapkw]": ["method 'snapkw'", "Did you mean 'snapkv'?"],
+    "method=[]": ["no method", "method=[...]", "snapkv"],
+    "method=full,snapkv": ["method=[full,snapkv]", "-m"],
+    "model=foo": ["model 'foo'", "smollm2"],
+    "model=hf": ["model.path"],
+    "data=foo": ["data 'foo'", "longbench"],
+    "data.tasks=[hotpotqs]": ["task 'hotpotqs'", "Did you mean 'hotpotqa'?"],
+    "data.tasks=[]": ["data.tasks", "english"],
+    "data=longbench data.path=absent.zip": ["data.path=absent.zip", "does not exist"],
+    "data.path=absent.zip": ["data.path", "data=longbench"],
+    "experiment=table": ["experiment 'table'", "Did you mean 'table1'?"],
+    "engine=spark": ["engine 'spark'", "local, ray"],
+    "engine.workers=2": ["engine.workers", "engine=ray"],
+    "engine.memory_fraction=1.5": ["engine.memory_fraction=1.5", "(0, 1]"],
+    "prefill=three": ["prefill 'three'", "one_pass, two_pass"],
+    "prefill.mode=three": ["prefill.mode 'three'", "one_pass, two_pass"],
+    "prefill.chunk=0": ["prefill.chunk=0", "at least 1"],
+    "protocol=mine": ["protocol 'mine'", "official"],
+    "rato=0.5": ["option 'rato'", "Did you mean 'ratio'?"],
+    "+rato=0.5": ["option 'rato'", "Did you mean 'ratio'?"],
+    "metod=snapkv": ["option 'metod'", "Did you mean 'method'?"],
+    "methods.snapkv.windo=8": ["methods.snapkv.windo", "Did you mean 'methods.snapkv.window'?"],
+    "methods.lookm.merge=pivotal": ["methods.lookm.merge", "method=lookm"],
+    "methods.foo.merge=pivotal": ["method 'foo'", "lookm"],
+    "grid.snapkv.windo=[8]": ["windo", "Did you mean 'window'?"],
+    "grid.lookm.merge=[pivotal]": ["'lookm'", "method=[...,lookm]"],
+    "ratio=abc": ["ratio=abc", "(0, 1]", "ratio=0.25"],
+    "ratio=0": ["ratio=0", "(0, 1]"],
+    "ratio=1.01": ["ratio=1.01", "(0, 1]"],
+    "ratio=25%": ["ratio=25%", "(0, 1]"],
+    "ratio=nan": ["ratio=nan", "(0, 1]"],
+    "ratio=1/0": ["ratio=1/0", "(0, 1]"],
+    "ratio=true": ["ratio=True", "(0, 1]"],
+    "ratio=[]": ["ratio=[]", "ratio=[0.1,0.25]"],
+    "ratio=[0.1": ["ratio=[0.1", "key=[a,b]"],
+    "ratio=0.1,0.5": ["ratio=[0.1,0.5]", "-m"],
+    "~ratio": ["~ratio", "another value"],
+    "--ratio=0.5": ["'--ratio'", "ratio=0.5"],
+    "nonsense": ["'nonsense'", "key=value"],
+    "limit=0": ["limit=0", "at least 1"],
+    "limit=many": ["limit=many", "whole number"],
+    "limit.frst=2": ["limit.frst", "limit.first"],
+    "seed=-1": ["seed=-1", "at least 0"],
+    "scoring=fair": ["scoring 'fair'", "official, strict"],
+    "fidelity=maybe": ["fidelity 'maybe'", "auto, false, true"],
+    "dry_run=maybe": ["dry_run 'maybe'", "false, true"],
+    "tracking=tensorboard": ["tracking 'tensorboard'", "mlflow"],
+    "baseline=snap": ["baseline 'snap'", "snapkv"],
+    "name=../up": ["name=../up", "letters"],
+    "name=cells": ["name=cells", "letters"],
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistake_is_one_line(line: str, plans: list[RunPlan], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(line.split()) == 2
+    streams = capsys.readouterr()
+    assert streams.err.startswith("error: ") and streams.err.count("\n") == 1 and not streams.out
+    for word in MISTAKES[line]:
+        assert word in streams.err
+    assert plans == [] and list(Path.cwd().iterdir()) == []
+
+
+def test_sweep_runs_one_plan_each_and_returns_the_worst_code(
+    plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_runner(monkeypatch, recorder(plans, lambda plan: int(plan.seed == 1)))
+    assert app.main(["-m", "seed=0,1,2", "method=snapkv"]) == 1
+    assert [plan.seed for plan in plans] == [0, 1, 2]
+    assert {path.name for path in Path.cwd().iterdir()} == {"results"}
+
+
+def test_interrupt_ends_a_sweep_with_130(plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch) -> None:
+    install_runner(monkeypatch, recorder(plans, lambda plan: 130))
+    assert app.main(["-m", "seed=0,1", "method=snapkv"]) == 130
+    assert len(plans) == 1
+
+
+def test_mistake_found_by_the_runner_is_one_line(
+    plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(plan: RunPlan) -> int:
+        raise UserError("row 3 is broken")
+
+    install_runner(monkeypatch, run)
+    assert app.main(["method=snapkv"]) == 2
+    assert capsys.readouterr().err == "error: row 3 is broken\n"
+
+
+def test_bug_keeps_its_traceback(plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(plan: RunPlan) -> int:
+        raise ZeroDivisionError
+
+    install_runner(monkeypatch, run)
+    with pytest.raises(ZeroDivisionError):
+        app.main(["method=snapkv"])
+
+
+def test_command_lists_and_dispatches(plans: list[RunPlan], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "\n  run  " in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"selkv {__version__}\n"
+    assert cli.main(["run", "method=snapkv"]) == 0 and len(plans) == 1
+    assert cli.main(["scores"]) == 2
+    assert "Did you mean 'score'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_helps(name: str, tmp_path: Path) -> None:
+    done, _ = python(f"from selkv.cli import main; main(['{name}', '--help'])", tmp_path)
+    assert done.returncode == 0 and len(done.stdout) > 100, done.stderr
+
+
+def test_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert {path.name for path in site.iterdir()} == {"selkv", "baselines", "eval", f"selkv-{__version__}.dist-info"}
+    assert {path.name for path in (site / "selkv/configs").iterdir()} == {
+        path.name for path in (ROOT / "configs").iterdir()
+    }
+    assert (site / "selkv/py.typed").is_file() and (site / "selkv/reference").is_dir()
+    done = subprocess.run(
+        [sys.executable, "-m", "selkv.cli", "run", "ratio=2"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: ratio=2"), done.stderr
