@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from eval.longbench.official import HUB_IDS
+from eval.tasks import base_name
 from selkv.cachedir import cache_dir
 from selkv.errors import UserError
 
@@ -106,11 +107,11 @@ def _given(path: Path, datasets: Sequence[str], name: str, note: str = "") -> Pl
         # A damaged zip and an LFS pointer to one are files too: say so before "a single task's file".
         _refuse_broken_zip(path)
         raise UserError(
-            f"{name} is a single task's file, but {len(datasets)} tasks are selected; add data.tasks=[{path.stem}]"
+            f"{name} is a single task's file, but {len(datasets)} tasks are selected; add data.tasks=[{base_name(path.stem)}]"
         )
     missing = _missing(path, datasets)
     if missing:
-        there = [dataset for dataset in datasets if dataset not in missing]
+        there = [base_name(dataset) for dataset in datasets if dataset not in missing]
         fix = f"add data.tasks=[{','.join(there)}] to run what is there" if there else FIX
         tried = "<name>.jsonl, data/<name>.jsonl and data.zip" if path.is_dir() else "data/<name>.jsonl, <name>.jsonl"
         raise UserError(f"{name} has no file for {', '.join(missing)} (looked for {tried}). Fix: {fix}")

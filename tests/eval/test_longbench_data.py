@@ -221,6 +221,9 @@ def test_a_path_is_final(tmp_path: Path) -> None:
     as_file(tmp_path)
     with pytest.raises(UserError, match=r"no file for qasper .*data\.tasks=\[hotpotqa\]"):
         files.locate(["qasper", "hotpotqa"], str(tmp_path))
+    (tmp_path / "hotpotqa_e.jsonl").write_bytes(GOOD)
+    with pytest.raises(UserError, match=r"no file for qasper_e .*data\.tasks=\[hotpotqa\]"):
+        files.locate(["qasper_e", "hotpotqa_e"], str(tmp_path))
     with pytest.raises(UserError, match="does not exist"):
         files.locate(["qasper"], str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"single task's file, but 2 tasks .*data\.tasks=\[hotpotqa\]"):

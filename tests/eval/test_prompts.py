@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from eval import longbench
 from eval.chat import DATE, wrap
 from eval.prompts import Protocol, check_room, encode, render
 from eval.sample import Sample, TaskPrompt
-from eval.stopping import newline_id, stop_ids, stopping
 from eval.tasks import TASKS
 from selkv.embedded import embedded_path
 from selkv.errors import UserError
@@ -286,29 +285,6 @@ def test_room_for_the_generation() -> None:
         check_room({"a": QA, "b": BARE}, tokenizer, Protocol("ids", 100), 131)
     with pytest.raises(UserError, match="that a needs besides"):
         check_room({"a": QA, "b": BARE}, tokenizer, Protocol("official", 100), 132)
-
-
-def test_stop_ids_are_a_union() -> None:
-    tokenizer = byte_level(True)
-    eos = tokenizer.eos_token_id
-    assert stop_ids(tokenizer, GenerationConfig(eos_token_id=7), chat=True) == {eos, 7}
-    assert stop_ids(tokenizer, GenerationConfig(eos_token_id=[7, 9]), chat=False) == {eos, 7, 9}
-    assert stop_ids(tokenizer, None, chat=True) == stop_ids(tokenizer, GenerationConfig(), chat=True) == {eos}
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>", "<|eot_id|>"]})
-    tokenizer.add_tokens(["<|im_end|>"])  # in the vocabulary, but plain text
-    ends = {tokenizer.convert_tokens_to_ids(token) for token in ("<end_of_turn>", "<|eot_id|>")}
-    assert stop_ids(tokenizer, None, chat=True) == {eos} | ends
-    assert stop_ids(tokenizer, None, chat=False) == {eos}
-
-
-def test_only_samsum_stops_at_a_newline_and_never_at_once() -> None:
-    tokenizer = byte_level(True)
-    newline = tokenizer.encode("\n", add_special_tokens=False)[-1]
-    assert newline_id(tokenizer) == newline
-    for task in TASKS.values():
-        prompt = TaskPrompt("{context}", task.max_new_tokens, task.chat, task.stop_at_newline)
-        rule = stopping(tokenizer, None, prompt, chat=True)
-        assert (newline in rule.ids, rule.min_new_tokens) == ((True, 1) if task.name == "samsum" else (False, 0))
 
 
 def test_presets_are_protocols() -> None:
