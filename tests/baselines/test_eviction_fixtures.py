@@ -28,9 +28,8 @@ from selkv.heavyhitter import HeavyHitterMethod, Running
 from selkv.rotary import rotate
 from selkv.state import Kept, LayerState, take
 from selkv.window import attention_logits
-from tests.baselines.layers import layer_of
+from tests.baselines.layers import layer_of, random_layer
 
-FILES = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "eviction"
 POOLING = {"avgpool": "avg", "maxpool": "max"}
 
 
@@ -57,9 +56,9 @@ class Fixture(SimpleNamespace):
 
 
 @cache
-def read(name: str) -> Fixture:
-    facts = json.loads((FILES / f"{name}.json").read_text())
-    tensors = FILES / f"{name}.safetensors"
+def read(folder: Path, name: str) -> Fixture:
+    facts = json.loads((folder / f"{name}.json").read_text())
+    tensors = folder / f"{name}.safetensors"
     source = facts.get("source", {})
     origin = " ".join([name, *(str(source.get(key)) for key in ("repo", "commit", "file")), str(facts.get("routine"))])
     return Fixture(
@@ -69,7 +68,7 @@ def read(name: str) -> Fixture:
 
 @pytest.fixture
 def case(shared: Path, request: pytest.FixtureRequest) -> Fixture:
-    return read(request.param)
+    return read(shared / "golden" / "eviction", request.param)
 
 
 def cases(*names: str) -> pytest.MarkDecorator:
@@ -127,7 +126,7 @@ def test_snapkv_of_kvpress(case: Fixture) -> None:
 def test_a_budget_of_the_window_is_not_refused(case: Fixture) -> None:
     # the original asserts; ours keeps exactly the budget, half of it recent
     assert case.facts["expects"] == "AssertionError"
-    layer = read("snapkv_fd_avg5").layer()
+    layer = random_layer(150)
     kept = SnapKV(window=case.p["window_size"]).compress(layer, layer.kv_heads * case.p["max_capacity_prompt"])
     assert kept.positions.shape[1] == case.p["max_capacity_prompt"]
     assert (kept.positions[:, -16:] == torch.arange(layer.n - 16, layer.n)).all()
@@ -342,7 +341,8 @@ def test_chunkkv(case: Fixture) -> None:
 
 
 def test_every_fixture_is_used(shared: Path) -> None:
-    listed = {entry["name"] for entry in json.loads((FILES / "index.json").read_text())["fixtures"]}
+    index = json.loads((shared / "golden" / "eviction" / "index.json").read_text())
+    listed = {entry["name"] for entry in index["fixtures"]}
     source = Path(__file__).read_text()
     assert {name for name in listed if f'"{name}"' not in source} == set()
     assert len(listed) == 34
