@@ -107,7 +107,8 @@ def _given(path: Path, datasets: Sequence[str], name: str, note: str = "") -> Pl
         # A damaged zip and an LFS pointer to one are files too: say so before "a single task's file".
         _refuse_broken_zip(path)
         raise UserError(
-            f"{name} is a single task's file, but {len(datasets)} tasks are selected; add data.tasks=[{base_name(path.stem)}]"
+            f"{name} is a single task's file, but {len(datasets)} tasks are selected; "
+            f"add data.tasks=[{base_name(path.stem)}]"
         )
     missing = _missing(path, datasets)
     if missing:
