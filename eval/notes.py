@@ -27,7 +27,7 @@ def notes(view: View, blocks: Sequence[Table], statistics: bool = False) -> list
         *_approximate(view),
         *_holes(view),
         *_counters(view),
-        *(f"{arm['label']} ({arm['ratio']}): {arm['note']}" for arm in view.manifest["arms"] if arm.get("note")),
+        *dict.fromkeys(f"{arm['label']}: {arm['note']}." for arm in view.manifest["arms"] if arm.get("note")),
         *map(str, view.manifest.get("notes", ())),
         *_versions(view),
     ]

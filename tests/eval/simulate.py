@@ -152,7 +152,7 @@ def _record(sample: dict[str, Any], arm: Arm, model: str, data: str, seed: int, 
         generated=len(prediction.split()),
         kept=kept,
         total=[HEADS * n] * LAYERS,
-        counters=_counters(n - int(share * n), draw) if _method(label).split("_")[0] in MERGING else {},
+        counters=_counters(draw) if _method(label).split("_")[0] in MERGING else {},
         kv_bytes=sum(kept) * 2 * 64 * 2,
         batch_seconds=0.5,
         batch_rows=4,
@@ -186,13 +186,13 @@ def _budgets(m: int, n: int, method: str) -> list[int]:
     return [m + min(steps[0], n - m), m + min(steps[1], n - m), m - min(steps[1], n - m), m - min(steps[0], n - m)]
 
 
-def _counters(evicted: int, draw: np.random.Generator) -> dict[str, list[float]]:
-    routed = [float(round(evicted * HEADS * share)) for share in draw.uniform(0.6, 0.9, LAYERS)]
+def _counters(draw: np.random.Generator) -> dict[str, list[float]]:
+    routed = draw.uniform(0.6, 0.9, LAYERS).round(4)
     return {
-        "routed": routed,
-        "dropped": [evicted * HEADS - count for count in routed],
+        "routed": routed.tolist(),
+        "dropped": (1 - routed).round(4).tolist(),
         "mean_gate": draw.uniform(0.2, 0.6, LAYERS).round(4).tolist(),
-        "gate_zero": [float(round(count * 0.2)) for count in routed],
+        "gate_zero": draw.uniform(0.1, 0.3, LAYERS).round(4).tolist(),
         "max_log_ratio": draw.uniform(0.5, 3.0, LAYERS).round(4).tolist(),
     }
 
