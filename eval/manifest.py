@@ -1,0 +1,94 @@
+"""The manifest of a run: arms, keys and the facts that reproduce it. See `eval.view` for the layout."""
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from eval.arms import Arm
+from eval.config import RunPlan
+from eval.sample import Benchmark
+from eval.view import MANIFEST
+from selkv.method import Method
+
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "hydra-core")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that results depend on."""
+    found = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), **found}
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
+def default_device(wanted: str) -> torch.device:
+    """The device that ``model.device`` names; ``auto`` is the first GPU, else the CPU."""
+    if wanted != "auto":
+        return torch.device(wanted)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def manifest_of(
+    plan: RunPlan,
+    benchmark: Benchmark,
+    arms: Sequence[Arm],
+    methods: Sequence[Method],
+    keys: Mapping[str, Sequence[Sequence[str]]],
+    model: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything that an experiment folder says of its cells."""
+    return {
+        "experiment": plan.name,
+        "model": plan.model["name"],
+        "data": benchmark.name,
+        "scoring": {"name": plan.scoring, "code_sim": plan.code_sim},
+        "protocol": {**plan.protocol, "compress": plan.compress, "max_prompt_tokens": plan.model["max_prompt_tokens"]},
+        "sliding_layers": plan.sliding_layers,
+        "limit": plan.limit,
+        "seed": plan.seed,
+        "notes": list(benchmark.notes),
+        "arms": [
+            {
+                "label": arm.label,
+                "method": arm.method,
+                "params": arm.params,
+                "version": method.version,
+                "ratio": arm.ratio_text,
+                "exact": method.exact,
+                "note": method.label,
+            }
+            for arm, method in zip(arms, methods, strict=True)
+        ],
+        "tasks": {
+            name: {"rows": benchmark.expected[name], "selected": len(samples)}
+            for name, samples in benchmark.samples.items()
+        },
+        "cells": keys,
+        "identity": model,
+        "device": device_name(default_device(plan.model["device"])),
+        "versions": versions(),
+        "sources": benchmark.sources,
+    }
+
+
+def write(folder: Path, manifest: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Write ``manifest.json`` and ``config.yaml`` whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        MANIFEST: json.dumps(manifest, indent=1, ensure_ascii=False, default=str) + "\n",
+        "config.yaml": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
+    }
+    for name, text in texts.items():
+        part = folder / f"{name}.part"
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, folder / name)
