@@ -12,12 +12,10 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from eval.arms import Arm, arms_of, instantiate, ratios_of, written
+from eval.arms import Arm, arms_of, ratios_of, written
 from eval.explain import unknown_key
 from eval.tasks import ENGLISH, ROWS_E, TASKS
 from selkv.errors import UserError, unknown
-
-__all__ = ["Arm", "RunPlan", "instantiate", "plan_from"]
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "compress": ("prompt", "context"),

@@ -10,7 +10,7 @@ from selkv.errors import UserError, unknown
 COMMANDS = {
     "run": ("eval.app", "compress, generate, score: the same as python run.py"),
     "score": ("eval.score_cli", "score a folder of LongBench predictions, anyone's"),
-    "report": ("eval.report_cli", "rebuild tables, plots and report.html from records"),
+    "report": ("eval.report.cli", "rebuild tables, plots and report.html from records"),
     "export": ("eval.export_cli", "write a run in LongBench's own layout"),
     "compare": ("eval.compare_cli", "put a run beside published numbers"),
     "doctor": ("eval.doctor_cli", "check model, data, prompts and memory before a run"),

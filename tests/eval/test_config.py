@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from eval.app import plan_of
-from eval.arms import Arm, ratio_of
+from eval.arms import Arm, instantiate, ratio_of
 from eval.choices import choices, configs, describe, groups, known_keys
-from eval.config import RunPlan, instantiate, tasks_of
+from eval.config import RunPlan, tasks_of
 from eval.tasks import ENGLISH, ROWS_E, TASKS
 from selkv.errors import UserError
 
@@ -33,8 +33,15 @@ def test_every_method_can_be_planned_and_built(name: str) -> None:
         instantiate(plan.arms[-1])
 
 
-@pytest.mark.parametrize("model", choices("model"))
-@pytest.mark.parametrize("data", [None, "mini", "longbench", "longbench_e"])
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        *((model, None) for model in choices("model")),
+        ("llama31", "mini"),
+        ("smollm2", "longbench"),
+        ("hf", "longbench_e"),
+    ],
+)
 def test_every_model_and_data_can_be_planned(model: str, data: str | None) -> None:
     plan = plan_of([f"model={model}", *([f"data={data}"] if data else []), "model.path=somewhere", "method=snapkv"])
     assert plan.data["name"] == (data or ("mini" if model == "smollm2" else "longbench"))
