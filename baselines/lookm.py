@@ -48,13 +48,15 @@ class LookM(ScoredMerging):
         target, similarity = nearest_kept(layer.keys, index, reach=self.reach if self.scope == "window" else None)
         near = similarity.isfinite()
         similarity = similarity.where(near, 0.0)
-        member = (passes(similarity, index, self.filter) & near).float()
+        routed = passes(similarity, index, self.filter) & near
+        member = routed.float()
         gated = member * gate_weight(layer.values, target, self.gate)
         return Absorbed(
             keys=mean_into(self.merge, layer.keys, target, gated if self.gate_keys else member, similarity),
             values=mean_into(self.merge, layer.values, target, gated, similarity),
             target=target,
             weight=gated,
+            routed=routed,
         )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from selkv.compensate import compensation
-from selkv.method import Method, NativeMethod, at_least, choice
+from selkv.method import Method, at_least, choice
 from selkv.scores import group_reduce, indices, last, mask_of, pool, protect, top
 from selkv.state import Kept, LayerState, Needs, keep, keep_all, take
 
@@ -24,12 +24,15 @@ class Absorbed(NamedTuple):
         Survivor that takes each entry (t of them where a method spreads an entry: block t holds the t-th of each).
     weight : Tensor, (Hkv, n * t), float32
         Share of the entry that arrives there, in [0, 1]; 0 for survivors and for what is dropped.
+    routed : Tensor, (Hkv, n * t), bool
+        Entries with a target, whatever the gate makes of it.
     """
 
     keys: Tensor
     values: Tensor
     target: Tensor
     weight: Tensor
+    routed: Tensor
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ class Merging(Method):
         Its strength; 1 restores the absorbed mass, SelKV uses 0.5.
     sinks : int
         First entries that always survive.
-    recent : float
-        Last entries that always survive: below 1 a share of the budget, else a number. Both inside the budget.
+    recent : float or None
+        Last entries that always survive: below 1 a share of the budget, else a number; None: what the method's authors
+        use. Sinks and recent entries count inside the budget, sinks first.
     window : int
         Last prompt queries whose attention is read where a window is asked for.
     score_queries : str
@@ -60,7 +64,7 @@ class Merging(Method):
     compensation: str = "none"
     alpha: float = 1.0
     sinks: int = 4
-    recent: float = 0.5
+    recent: float | None = 0.5
     window: int = 32
     score_queries: str = "all"
 
@@ -69,8 +73,10 @@ class Merging(Method):
             choice(self, "gate", ("none", "cosine"))
         choice(self, "compensation", ("none", "attention", "votes"))
         choice(self, "score_queries", ("all", "window"))
-        at_least(self, 0, "alpha", "sinks", "recent")
+        at_least(self, 0, "alpha", "sinks")
         at_least(self, 1, "window")
+        if self.recent is not None:
+            at_least(self, 0, "recent")
 
     def needs(self, n: int, budget: int) -> Needs:
         """Window attention, and the attention of all queries where it scores."""
@@ -94,17 +100,17 @@ class Merging(Method):
 
     def finish(self, layer: LayerState, kept: Kept, index: Tensor, absorbed: Absorbed) -> Kept:
         """Put merged entries and their logit bias in place of the plain ones; one cast, here."""
-        keys, values, target, weight = absorbed
-        bias = torch.zeros_like(kept.bias)
+        log_ratio = torch.zeros_like(kept.bias)
         if self.compensation != "none":
             attention = window_mass(layer, self.window)
-            attention = attention.repeat(1, target.shape[1] // layer.n)
-            bias = take(compensation(self.compensation, self.alpha, attention, target, weight), index)
+            attention = attention.repeat(1, absorbed.target.shape[1] // layer.n)
+            ratio = compensation(self.compensation, 1.0, attention, absorbed.target, absorbed.weight)
+            log_ratio = take(ratio, index)
         return kept._replace(
-            keys=take(keys, index).to(kept.keys.dtype),
-            values=take(values, index).to(kept.values.dtype),
-            bias=kept.bias + bias,
-            counters=counters(evicted(kept.positions, layer), weight, bias),
+            keys=take(absorbed.keys, index).to(kept.keys.dtype),
+            values=take(absorbed.values, index).to(kept.values.dtype),
+            bias=kept.bias + self.alpha * log_ratio,
+            counters=counters(absorbed, layer.kv_heads * layer.n - kept.entries, log_ratio),
         )
 
 
@@ -137,18 +143,9 @@ class ScoredMerging(Merging):
             return heavy(torch.zeros_like(layer.keys[..., 0], dtype=torch.float32), m, sinks, m - sinks)
         if self.selection == "h2o":
             return heavy(received(layer, self.score_queries, self.window), m, sinks, recent)
-        mass = window_mass(layer, self.window)
+        mass = window_mass(layer, self.window) / readers(layer, "window", self.window)
         prefix = layer.n - recent
         return heavy(torch.cat([pool(mass[:, :prefix], self.kernel), mass[:, prefix:]], 1), m, sinks, recent)
-
-
-@dataclass(frozen=True)
-class NativeMerging(Merging, NativeMethod):
-    """A merging method that can keep merging while it generates: one entry for each new one."""
-
-    def __post_init__(self) -> None:
-        Merging.__post_init__(self)
-        NativeMethod.__post_init__(self)
 
 
 def per_head(layer: LayerState, budget: int) -> int:
@@ -186,9 +183,10 @@ def readers(layer: LayerState, score_queries: str, window: int) -> Tensor:
     return seen if score_queries == "all" else seen.clamp(max=min(window, layer.queries.shape[1]))
 
 
-def recent_entries(recent: float, m: int) -> int:
-    """The recent window in entries: below 1 a share of the budget, else a number."""
-    return int(recent * m + 1e-9) if recent < 1 else int(recent)
+def recent_entries(recent: float | None, m: int) -> int:
+    """The recent window in entries: None half of the budget m, below 1 a share of it, else a number."""
+    share = 0.5 if recent is None else recent
+    return int(share * m + 1e-9) if share < 1 else int(share)
 
 
 def protected(m: int, sinks: int, recent: int) -> tuple[int, int]:
@@ -204,20 +202,19 @@ def heavy(scores: Tensor, m: int, sinks: int, recent: int) -> Tensor:
     return top(protect(scores, always), m)
 
 
-def evicted(positions: Tensor, layer: LayerState) -> Tensor:
-    """Entries (Hkv, n), bool, that are not among the kept prompt positions (Hkv, m); -1 is padding."""
-    entry = positions - layer.positions[0]
-    padded = torch.where(positions < 0, layer.n, entry)
-    return ~mask_of(padded, layer.n + 1)[:, : layer.n]
-
-
 def others(index: Tensor, n: int) -> Tensor:
     """Indices (Hkv, n - m), ascending, of the entries that do not survive."""
     return indices(~mask_of(index, n))[0]
 
 
-def passes(similarity: Tensor, index: Tensor, how: str) -> Tensor:
-    """Which entries are similar enough to be merged (LOOK-M's and D2O's test); (Hkv, n), bool.
+def threshold(similarity: Tensor, index: Tensor, how: str) -> Tensor:
+    """Mean similarity of the evicted entries: of each head, or with ``official`` of all heads together; (Hkv,)."""
+    nearest = take(similarity, others(index, similarity.shape[1]))
+    return nearest.mean().expand(len(nearest)) if how == "official" else nearest.mean(1)
+
+
+def passes(similarity: Tensor, index: Tensor, how: str, least: Tensor | None = None) -> Tensor:
+    """Which evicted entries are similar enough to be merged (LOOK-M's and D2O's test); (Hkv, n), bool.
 
     Parameters
     ----------
@@ -226,27 +223,41 @@ def passes(similarity: Tensor, index: Tensor, how: str) -> Tensor:
     index : Tensor, (Hkv, m)
         Survivors.
     how : str
-        ``none``: all evicted entries. ``per_head``: at least the head's mean over its evicted entries. ``official``:
-        the released codes', where the r-th evicted entries of all heads, unrelated positions, pass or fail together
-        by the mean of their similarities.
+        ``none``: all of them. ``per_head``: those that reach the head's threshold. ``official``: the released codes',
+        where the r-th evicted entries of all heads, unrelated positions, pass or fail together by their mean.
+    least : Tensor, (Hkv,), optional
+        The threshold, if not the mean over the evicted entries.
     """
     out = others(index, similarity.shape[1])
     mask = torch.zeros_like(similarity, dtype=torch.bool)
     if how == "none":
         return mask.scatter(1, out, True)
+    least = threshold(similarity, index, how) if least is None else least
     nearest = take(similarity, out)
     if how == "official":
         nearest = nearest.mean(0, keepdim=True).expand_as(nearest)
-    return mask.scatter(1, out, nearest >= nearest.mean(1, keepdim=True))
+    return mask.scatter(1, out, nearest >= least[:, None])
 
 
-def counters(gone: Tensor, weight: Tensor, bias: Tensor) -> dict[str, float]:
-    """What a run reports of a merge: shares of the evicted entries, and the largest logit bias."""
-    arrived = weight.view(len(gone), -1, gone.shape[1]).amax(1)[gone]
-    routed = (arrived > 0).float()
+def counters(absorbed: Absorbed, evicted: int, log_ratio: Tensor) -> dict[str, float]:
+    """What a run reports of a merge.
+
+    Parameters
+    ----------
+    absorbed : Absorbed
+    evicted : int
+        Evicted entries, summed over the heads.
+    log_ratio : Tensor, (Hkv, m)
+        Log of the compensated ratio.
+    """
+    n = absorbed.values.shape[1]
+    routed = absorbed.routed.unflatten(1, (-1, n)).any(1)
+    weight = absorbed.weight.unflatten(1, (-1, n)).mean(1)
+    count = float(routed.sum())
     return {
-        "routed": float(routed.mean()),
-        "dropped": float(1 - routed.mean()),
-        "mean_gate": float(arrived.sum() / routed.sum().clamp(min=1)),
-        "max_bias": float(bias.max()),
+        "routed": count / evicted,
+        "dropped": 1 - count / evicted,
+        "gate_zero": float((routed & (weight == 0)).sum()) / max(count, 1),
+        "mean_gate": float(weight[routed].sum()) / max(count, 1),
+        "max_log_ratio": float(log_ratio.max()),
     }

@@ -38,7 +38,14 @@ def gate_weight(values: Tensor, target: Tensor, gate: str | float | None) -> Ten
     """
     if gate is None or gate == "none":
         return torch.ones(target.shape, device=values.device)
-    agreement = cosine(values, take(values, target))
+    return gate_between(values, take(values, target), gate)
+
+
+def gate_between(values: Tensor, targets: Tensor, gate: str | float | None) -> Tensor:
+    """`gate_weight` of values (..., d) and their targets' values (..., d); (...), float32."""
+    if gate is None or gate == "none":
+        return torch.ones(values.shape[:-1], device=values.device)
+    agreement = cosine(values, targets)
     return agreement.clamp(min=0) if gate == "cosine" else (agreement >= float(gate)).float()
 
 

@@ -99,6 +99,21 @@ def nearest_candidate(candidates: Tensor) -> Tensor:
     return torch.where(use_before, before, after)
 
 
+def right_neighbour(candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """First candidate to the right of each entry (itself where it is one).
+
+    Returns
+    -------
+    target : Tensor, (Hkv, n), int64
+    found : Tensor, (Hkv, n), bool
+        False where there is none; the target is then the last entry.
+    """
+    n = candidates.shape[-1]
+    index = torch.arange(n, device=candidates.device).expand_as(candidates)
+    target = torch.where(candidates, index, n).flip(-1).cummin(-1).values.flip(-1)
+    return target.clamp(max=n - 1), target < n
+
+
 def strongest_candidate(attention: Tensor, candidates: Tensor) -> Tensor:
     """The candidate with the largest attention of all, for every entry; ties: lower index; (Hkv, n), int64."""
     leader = attention.masked_fill(~candidates, -1.0).max(-1, keepdim=True).indices

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from baselines.d2o import D2O, layer_flatness
+from baselines.kvmerger import exact_links, kernel, leaders, runs
 from baselines.lookm import LookM, mean_into
 from baselines.merging import passes
-from selkv.merge import gate_weight, nearest_kept
+from baselines.weightedkv import WeightedKV, merge_right, schedule
+from selkv.merge import gate_weight, nearest_kept, weighted_merge
 from selkv.state import Kept, take
 from tests.baselines.merging_layers import build, golden
 
@@ -76,7 +79,9 @@ def test_lookm_with_the_gate(shared, merge):
     gone = data["target"] >= 0
     gate = gate_weight(inputs["values"], data["target"].clamp(min=0), "cosine") * gone
     close(gate, data["gate"])
-    assert kept.counters["routed"] == pytest.approx(float((gate[gone] > 0).float().mean()))
+    assert kept.counters["routed"] == 1
+    assert kept.counters["gate_zero"] == pytest.approx(float((gate[gone] == 0).float().mean()))
+    assert kept.counters["mean_gate"] == pytest.approx(float(gate[gone].mean()))
 
 
 def test_kvcache_factory_pivotal(shared):
@@ -99,3 +104,83 @@ def test_kvcache_factory_snapkv_pivotal(shared):
     for name in ("keys", "values"):
         close(take(getattr(plain, name), slots), data[f"{name}_out_evict_only"])
         close(take(getattr(merged, name), slots), data[f"{name}_out"])
+
+
+def test_kvmerger_sets_and_kernel_of_a_third_party(shared):
+    """The third party trims its sets by a threshold search; ours are compared on its sets, with its two-stage width."""
+    data = golden(shared, "kvmerger_thirdparty_target")
+    keys, values, attention, run = (data[x][None] for x in ("keys", "values", "agg_attn", "set_id"))
+    target, found = leaders(attention, run, torch.ones_like(attention, dtype=torch.bool))
+    assert found.all()
+    pivots = target.unique()
+    assert torch.equal(pivots, data["pivot_idx"])
+    routed = target != torch.arange(64)
+    distance = (keys - take(keys, target)).square().sum(-1)
+    gaussian = kernel(distance, target, routed, "fixed_point", 5.0, steps=1) * routed
+    for name, x in (("keys", keys), ("values", values)):
+        close(weighted_merge(x, torch.ones_like(attention), target, gaussian)[0, pivots], data[f"{name}_out"])
+    links = exact_links(keys, attention, torch.zeros_like(routed), 48)
+    assert runs(links).max() == 15
+
+
+def test_d2o_prefill_as_released(shared):
+    data = golden(shared, "d2o_prefill_decode")
+    kept = D2O(weights="code", filter="official").compress(layer_of(data), 32)
+    positions_match(kept, data)
+    close(kept.keys, data["keys_out"])
+    close(kept.values, data["values_out"])
+
+
+def test_d2o_native_as_released(shared):
+    data = golden(shared, "d2o_prefill_decode")
+    method = D2O(weights="code", filter="official", momentum=0.5, decode="native")
+    state = method.start(layer_of(data), 32)
+    close(state.memory, data["threshold"].expand(2))
+    for i in range(3):
+        key, value, row = data[f"step{i}_new_key"][:, 0], data[f"step{i}_new_value"][:, 0], data[f"step{i}_attn"][:, 0]
+        state = method.step(state, key, key, value, row)
+        close(state.memory, data[f"step{i}_threshold"].expand(2))
+        close(state.kept.keys, data[f"step{i}_keys_out"])
+        close(state.kept.values, data[f"step{i}_values_out"])
+
+
+def test_d2o_at_the_first_step_with_repeated_heads(shared):
+    """The Llama-3 class compresses at the first decode step, on KV repeated to the query heads."""
+    data = golden(shared, "d2o_llama3_first_step_gqa_repeated")
+    layer = build(data["keys"], data["values"], column_mass=data["score"])
+    method = D2O(weights="code", filter="official", recent=3)
+    kept = method.compress(layer, 32 * 9)
+    positions_match(kept, data)
+    close(kept.keys, data["keys_out"])
+    close(kept.values, data["values_out"])
+    close(method.threshold(layer, data["kept_idx"]), data["threshold"].expand(32))
+
+
+def test_d2o_layer_ratios(shared):
+    data = golden(shared, "d2o_layer_ratios")
+    flatness = layer_flatness(data["column_sums"])
+    close(flatness, data["layer_stat"])
+    close((6 * 0.2 * (-flatness).softmax(0)).clamp(0.01, 1), data["layer_ratio"])
+
+
+def test_weightedkv_algorithm_1(shared):
+    data = golden(shared, "weightedkv_alg1")
+    layer = build(data["keys"], data["values"], data["queries"])
+    kept = WeightedKV(recent=14).compress(layer, 48)  # 4 sinks and 10 recent
+    positions_match(kept, data)
+    close(kept.values, data["values_out"])
+    assert torch.equal(kept.keys, take(layer.keys, kept.positions))
+    mask = torch.zeros(2, 64, dtype=torch.bool).scatter(1, data["kept_idx"], True)
+    target, _ = schedule(data["avg_attn"], mask)
+    for head in range(2):
+        sources, targets = data["merge_order"][head].T
+        assert torch.equal(target[head, sources], targets)
+
+
+def test_weightedkv_vector_of_the_paper():
+    """Averages 0.1 and 0.5 give v2 / 6 + 5 v3 / 6."""
+    values = torch.eye(3)[None]
+    average = torch.tensor([[0.9, 0.1, 0.5]])
+    kept = torch.tensor([[True, False, True]])
+    merged = merge_right(values, average, kept, "none")[0]
+    close(merged[0, 2], torch.tensor([0, 1 / 6, 5 / 6]))
