@@ -69,12 +69,15 @@ class Prompt(NamedTuple):
         Number of ids without the cut.
     question_cut : bool
         Whether part of what follows the context was cut (the limit cannot hold it).
+    context : int
+        Number of ids up to the end of the context; the question and the end of the chat format follow.
     """
 
     text: str
     ids: list[int]
     n_before: int
     question_cut: bool = False
+    context: int = 0
 
     @property
     def truncated(self) -> bool:
@@ -112,7 +115,8 @@ def encode(sample: Sample, prompt: TaskPrompt, tokenizer: Any, protocol: Protoco
     cut = _cut_official if protocol.truncation == "official" else _cut_ids
     ids, question_cut = cut(full, text, sample, prompt, tokenizer, protocol)
     _check_bos(ids, wrapped, text, tokenizer, sample)
-    return Prompt(text, ids, len(full), question_cut)
+    asked = _question_tokens(sample, prompt, tokenizer)[1] + _margins(prompt, tokenizer, protocol)[1]
+    return Prompt(text, ids, len(full), question_cut, max(1, len(ids) - asked))
 
 
 def check_room(prompts: Mapping[str, TaskPrompt], tokenizer: Any, protocol: Protocol, window: int) -> None:

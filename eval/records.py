@@ -52,6 +52,8 @@ class Record:
         Bytes of the kept keys, values and biases.
     batch_seconds, batch_rows
         Wall time and rows of the decode batch that held this cell; not a speed.
+    seconds : float
+        Wall time of all work on the sample, prefill included, divided by its cells: what a run's estimate is made of.
     fidelity : dict or None
         ``kl``, ``agreement``, ``perplexity_ratio`` (floats), ``divergence`` (int or None), ``attention_error`` (list of
         float, one a layer).
@@ -86,6 +88,7 @@ class Record:
     kv_bytes: int = 0
     batch_seconds: float = 0.0
     batch_rows: int = 1
+    seconds: float = 0.0
     fidelity: dict[str, Any] | None = None
     looped: bool = False
     error: str | None = None

@@ -37,6 +37,7 @@ def run(plan: RunPlan) -> int:
         prefill=plan.prefill,
         limit_bytes=0,
         sliding_layers=plan.sliding_layers,
+        compress=plan.compress,
         deterministic=plan.deterministic,
         fidelity=plan.fidelity,
     )

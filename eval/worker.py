@@ -11,13 +11,12 @@ import torch
 from eval.arms import Arm
 from eval.batches import plan_batches
 from eval.cells import Unit
-from eval.memory import out_of_memory
 from eval.prompts import Protocol, encode
 from eval.records import Record
 from eval.stopping import stopping
 from selkv.cache import CompressedCache
 from selkv.compression import Job, compressed_cache, is_native, layer_budgets, native_cache
-from selkv.decode import Stop, choose, greedy
+from selkv.decode import Stop, ask, choose, greedy
 from selkv.fidelity import first_divergence, loops, measure, measure_native
 from selkv.method import Method, hyperparameters
 from selkv.prefill import Prefill, prefill
@@ -34,8 +33,23 @@ class Settings(NamedTuple):
     prefill: Mapping[str, Any]
     limit_bytes: int
     sliding_layers: str = "compress"
+    compress: str = "prompt"
     deterministic: bool = False
     fidelity: bool = False
+
+
+class Task(NamedTuple):
+    """A unit after prefill: its state, the question that is asked after compression, when to stop."""
+
+    unit: Unit
+    state: Prefill
+    question: Sequence[int]
+    stop: Stop
+
+    @property
+    def room(self) -> int:
+        """Tokens that a cache must take besides what it keeps."""
+        return len(self.question) + self.unit.prompt.max_new_tokens
 
 
 class Cell(NamedTuple):
@@ -87,106 +101,93 @@ class Worker:
         advance : callable
             Told the number of cells that have been finished, batch by batch.
         """
+        started = time.perf_counter()
         try:
-            prompt = encode(unit.sample, unit.prompt, self.tokenizer, self.settings.protocol)
-            state = self._prefill(unit, prompt.ids)
+            task = self._prefill(unit)
         except Exception:  # whatever a sample does to a model must not end a run of thousands: it is recorded
             failure = traceback.format_exc()
             advance(len(unit.arms))
-            return [self._record(unit, Cell(arm, error=failure), None) for arm in unit.arms]
-        stop = Stop(*stopping(self.tokenizer, self.model.generation_config, unit.prompt, unit.prompt.chat))
-        cells = []
-        for cell in self._cells(unit, state, stop):
-            cells.append(cell)
-            advance(1)
+            return [self._record(unit, Cell(arm, error=failure), None, 0.0) for arm in unit.arms]
+        cells: list[Cell] = []
+        for batch in self._batches(unit.arms, task):
+            for cell in in_halves([Cell(arm) for arm in batch], lambda cells: self._decode(cells, task)):
+                cells.append(cell)
+                advance(1)
         if self.settings.fidelity:
-            cells = self._with_fidelity(cells, state, stop, unit)
-        return [self._record(unit, cell, state) for cell in sorted(cells, key=lambda cell: cell.arm)]
+            cells = self._with_fidelity(cells, task)
+        share = (time.perf_counter() - started) / len(cells)
+        return [self._record(unit, cell, task.state, share) for cell in sorted(cells, key=lambda cell: cell.arm)]
 
-    def _prefill(self, unit: Unit, ids: Sequence[int]) -> Prefill:
-        """One prefill that serves every missing arm."""
+    def _prefill(self, unit: Unit) -> Task:
+        """One prefill that serves every missing arm; of the context alone where the question comes afterwards."""
+        prompt = encode(unit.sample, unit.prompt, self.tokenizer, self.settings.protocol)
+        border = prompt.context if self.settings.compress == "context" else len(prompt.ids)
+        ids, question = prompt.ids[:border], prompt.ids[border:]
         needs = Needs(window=0)
         for arm in unit.arms:
             job = self.jobs[arm]
             needs = needs.union(job.method.needs(len(ids), max(1, int(job.ratio * len(ids)))))
         options = self.settings.prefill
-        return prefill(self.model, torch.tensor(ids), needs, chunk=options["chunk"], mode=options["mode"])
+        state = prefill(self.model, torch.tensor(ids), needs, chunk=options["chunk"], mode=options["mode"])
+        stop = Stop(*stopping(self.tokenizer, self.model.generation_config, unit.prompt, unit.prompt.chat))
+        return Task(unit, state, question, stop)
 
-    def _cells(self, unit: Unit, state: Prefill, stop: Stop) -> Iterator[Cell]:
-        """Decode the missing arms: native ones alone, the others in ragged batches that memory allows."""
-        alone = [arm for arm in unit.arms if is_native(self.jobs[arm].method)]
-        together = [arm for arm in unit.arms if arm not in alone]
-        for arm in alone:
-            yield from self._attempt([arm], state, unit, stop)
-        for batch in self._batches(together, state, unit):
-            yield from self._attempt(batch, state, unit, stop)
+    def _batches(self, arms: Sequence[int], task: Task) -> list[list[int]]:
+        """Arms that decode together: native ones alone, the others in ragged batches that memory allows."""
+        alone = [arm for arm in arms if self.settings.deterministic or is_native(self.jobs[arm].method)]
+        together = [arm for arm in arms if arm not in alone]
+        layers = task.state.layers
+        entry = 2 * layers[0].keys.shape[2] * layers[0].keys.element_size()
+        room = sum(layer.kv_heads for layer in layers) * task.room
+        sliding = self.settings.sliding_layers
+        sizes = [entry * (room + sum(layer_budgets(self.jobs[arm], task.state, sliding))) for arm in together]
+        batches = plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)
+        return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in batches]
 
-    def _batches(self, arms: Sequence[int], state: Prefill, unit: Unit) -> list[list[int]]:
-        if self.settings.deterministic:
-            return [[arm] for arm in arms]
-        entry = 2 * state.layers[0].keys.shape[2] * state.layers[0].keys.element_size()
-        room = sum(layer.kv_heads for layer in state.layers) * unit.prompt.max_new_tokens
-        sizes = [
-            entry * (room + sum(layer_budgets(self.jobs[arm], state, self.settings.sliding_layers))) for arm in arms
-        ]
-        return [[arms[i] for i in batch] for batch in plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)]
-
-    def _attempt(self, batch: Sequence[int], state: Prefill, unit: Unit, stop: Stop) -> Iterator[Cell]:
-        """Decode a batch; out of memory splits it, down to single rows; what still fails is recorded."""
-        try:
-            yield from self._decode(batch, state, unit, stop)
-            return
-        except Exception as problem:  # a method's or a row's failure is that cell's, never the run's
-            failure = traceback.format_exc()
-            fatal = len(batch) == 1 or not out_of_memory(problem)
-        if fatal and len(batch) == 1:
-            yield Cell(batch[0], error=failure)
-            return
-        middle = len(batch) // 2
-        for part in (batch[:middle], batch[middle:]):
-            yield from self._attempt(part, state, unit, stop)
-
-    def _decode(self, batch: Sequence[int], state: Prefill, unit: Unit, stop: Stop) -> list[Cell]:
+    def _decode(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
         started = time.perf_counter()
-        cache, summaries = self._cache(batch, state, unit.prompt.max_new_tokens)
-        texts = greedy(self.model, cache, state.logits, unit.prompt.max_new_tokens, stop)
+        cache, summaries = self._cache([cell.arm for cell in cells], task)
+        logits = ask(self.model, cache, task.question) if task.question else task.state.logits
+        texts = greedy(self.model, cache, logits, task.unit.prompt.max_new_tokens, task.stop)
         seconds = time.perf_counter() - started
         return [
-            Cell(arm, summary, text, seconds, len(batch))
-            for arm, summary, text in zip(batch, summaries, texts, strict=True)
+            cell._replace(summary=summary, text=text, seconds=seconds, rows=len(cells))
+            for cell, summary, text in zip(cells, summaries, texts, strict=True)
         ]
 
-    def _cache(self, batch: Sequence[int], state: Prefill, room: int) -> tuple[CompressedCache, list[list[Kept]]]:
-        jobs = [self.jobs[arm] for arm in batch]
+    def _cache(self, arms: Sequence[int], task: Task) -> tuple[CompressedCache, list[list[Kept]]]:
+        jobs = [self.jobs[arm] for arm in arms]
         if is_native(jobs[0].method):
-            return native_cache(jobs[0], state, self.settings.sliding_layers)
-        return compressed_cache(jobs, state, room, self.settings.sliding_layers)
+            return native_cache(jobs[0], task.state, self.settings.sliding_layers)
+        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers)
 
-    # fidelity
-
-    def _with_fidelity(self, cells: list[Cell], state: Prefill, stop: Stop, unit: Unit) -> list[Cell]:
+    def _with_fidelity(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
         """Cells with their agreement to the full cache, whose own text is decoded here if it is not among them."""
-        good = {cell.arm: cell for cell in cells if cell.error is None}
-        full = good[0].text if 0 in good else self._decode([0], state, unit, stop)[0].text
-        # a text that ended at once is forced by the stop token that ended it
-        text = list(full) or [int(choose(state.logits[None], stop, 0))]
-        measured: dict[int, dict[str, Any]] = {}
-        for batch in self._batches([arm for arm in good if not is_native(self.jobs[arm].method)], state, unit):
-            results = measure(self.model, [self.jobs[a] for a in batch], state, text, self.settings.sliding_layers)
-            measured.update((arm, result._asdict()) for arm, result in zip(batch, results, strict=True))
-        for arm in set(good) - set(measured):
-            cache, _ = self._cache([arm], state, len(text))
-            measured[arm] = measure_native(self.model, cache, state, text)._asdict()
+        by_arm = {cell.arm: cell for cell in cells}
+        good = [cell.arm for cell in cells if cell.error is None]
+        full = by_arm[0].text if 0 in good else self._decode([Cell(0)], task)[0].text
+        for batch in self._batches(good, task):
+            measured = in_halves([by_arm[arm] for arm in batch], lambda cells: self._measure(cells, task, full))
+            by_arm.update((cell.arm, cell) for cell in measured)
+        return list(by_arm.values())
+
+    def _measure(self, cells: Sequence[Cell], task: Task, full: Sequence[int]) -> list[Cell]:
+        jobs = [self.jobs[cell.arm] for cell in cells]
+        # a text that ended at once is forced by the token that would have come without a stop
+        text = list(full) or [int(choose(task.state.logits[None], task.stop, 0))]
+        if is_native(jobs[0].method):
+            cache, _ = self._cache([cells[0].arm], task)
+            results = [measure_native(self.model, cache, task.state, text, task.question)]
+        else:
+            results = measure(self.model, jobs, task.state, text, self.settings.sliding_layers, task.question)
         return [
-            cell._replace(fidelity={**measured[cell.arm], "divergence": first_divergence(full, cell.text)})
-            if cell.arm in measured
-            else cell
-            for cell in cells
+            cell._replace(fidelity={**result._asdict(), "divergence": first_divergence(full, cell.text)})
+            for cell, result in zip(cells, results, strict=True)
         ]
 
     # records
 
-    def _record(self, unit: Unit, cell: Cell, state: Prefill | None) -> Record:
+    def _record(self, unit: Unit, cell: Cell, state: Prefill | None, seconds: float) -> Record:
         arm, method, sample = self.arms[cell.arm], self.jobs[cell.arm].method, unit.sample
         layers = [] if state is None else list(state.layers)
         return Record(
@@ -215,10 +216,28 @@ class Worker:
             kv_bytes=_kv_bytes(cell.summary, layers),
             batch_seconds=round(cell.seconds, 4),
             batch_rows=cell.rows,
+            seconds=round(seconds, 4),
             fidelity=cell.fidelity,
             looped=loops(cell.text),
             error=cell.error,
         )
+
+
+def in_halves(cells: Sequence[Cell], work: Callable[[Sequence[Cell]], list[Cell]]) -> Iterator[Cell]:
+    """Work on a batch; what fails is tried in halves, down to single cells, whose failure is recorded.
+
+    Out of memory and a bad row end the same way: neighbours are not taken along.
+    """
+    try:
+        finished = work(cells)
+    except Exception:  # see above; a run of thousands of cells must not end here
+        finished = [cells[0]._replace(error=traceback.format_exc())]
+    if finished[0].error is None or len(cells) == 1:
+        yield from finished
+        return
+    middle = len(cells) // 2
+    for part in (cells[:middle], cells[middle:]):
+        yield from in_halves(part, work)
 
 
 def _by_layer(summary: Sequence[Kept]) -> dict[str, list[float]]:
@@ -243,4 +262,5 @@ def settings_fields(settings: Settings) -> dict[str, Any]:
         "protocol": asdict(settings.protocol),
         "prefill": settings.prefill["mode"],
         "sliding_layers": settings.sliding_layers,
+        "compress": settings.compress,
     }

@@ -152,13 +152,3 @@ class CompressedCache(Cache):
         for layer in self.layers:
             layer.select(index)
         self.lengths = self.lengths[index.to(self.lengths.device)]
-
-
-def kept_bytes(kept: Sequence[Kept]) -> int:
-    """Exact bytes of the true entries of all layers: keys, values, and a bias where one is not zero."""
-    total = 0
-    for layer in kept:
-        entry = 2 * layer.keys.shape[2] * layer.keys.element_size()
-        biased = bool(layer.bias.masked_fill(layer.positions < 0, 0).any())
-        total += layer.entries * (entry + (layer.keys.element_size() if biased else 0))
-    return total

@@ -1,6 +1,6 @@
 """Greedy decoding of a ragged batch: one step for all rows, rows that finish leave the batch."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +31,15 @@ def choose(logits: Tensor, stop: Stop, generated: int) -> Tensor:
         logits = logits.clone()
         logits[:, sorted(stop.ids)] = float("-inf")
     return logits.argmax(-1)
+
+
+@torch.no_grad()
+def ask(model: Any, cache: CompressedCache, question: Sequence[int]) -> Tensor:
+    """Feed a question after compression, to every row at once; logits (B, V) of the first generated token."""
+    ids = torch.tensor(question, device=model.device).expand(len(cache.lengths), -1)
+    positions = cache.lengths.to(ids.device)[:, None] + torch.arange(ids.shape[1], device=ids.device)
+    cache.lengths = cache.lengths + ids.shape[1]
+    return forward(model, ids, cache, positions)[:, -1]
 
 
 @torch.no_grad()

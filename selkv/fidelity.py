@@ -14,6 +14,7 @@ from torch import Tensor
 from selkv.attention import Constants
 from selkv.cache import CompressedCache, CompressedLayer
 from selkv.compression import Job, compressed_cache
+from selkv.decode import ask
 from selkv.full import Full
 from selkv.prefill import Prefill, forward
 
@@ -92,7 +93,12 @@ class _Sums:
 
 
 def measure(
-    model: Any, jobs: Sequence[Job], prefill: Prefill, text: Sequence[int], sliding_layers: str = "compress"
+    model: Any,
+    jobs: Sequence[Job],
+    prefill: Prefill,
+    text: Sequence[int],
+    sliding_layers: str = "compress",
+    question: Sequence[int] = (),
 ) -> list[Fidelity]:
     """Fidelity of several compressions of one prompt.
 
@@ -105,6 +111,8 @@ def measure(
     text : sequence of int
         The full cache's continuation, at least one token.
     sliding_layers : str
+    question : sequence of int
+        What is asked after compression, before the text.
 
     Returns
     -------
@@ -112,7 +120,9 @@ def measure(
         One a job.
     """
     rows = [Job(Full(), Fraction(1)), *jobs]
-    cache, _ = compressed_cache(rows, prefill, len(text), sliding_layers, MeasuredLayer)
+    cache, _ = compressed_cache(rows, prefill, len(question) + len(text), sliding_layers, MeasuredLayer)
+    if question:
+        ask(model, cache, question)
     sums = compare(((logits[0], logits[1:]) for logits in forced_logits(model, cache, text)), text, len(jobs))
     errors = torch.stack([layer.error for layer in cache.layers], 1)[1:].tolist()
     return [Fidelity(*_means(s), error) for s, error in zip(sums, errors, strict=True)]
@@ -137,9 +147,14 @@ def _means(sums: _Sums) -> tuple[float, float, float]:
     return sums.kl / sums.count, sums.agree / sums.count, math.exp(sums.excess / sums.count)
 
 
-def measure_native(model: Any, cache: CompressedCache, prefill: Prefill, text: Sequence[int]) -> Fidelity:
+def measure_native(
+    model: Any, cache: CompressedCache, prefill: Prefill, text: Sequence[int], question: Sequence[int] = ()
+) -> Fidelity:
     """Fidelity of one native cache, token by token beside the full cache; without attention errors."""
-    full, _ = compressed_cache([Job(Full(), Fraction(1))], prefill, len(text))
+    full, _ = compressed_cache([Job(Full(), Fraction(1))], prefill, len(question) + len(text))
+    if question:
+        ask(model, full, question)
+        ask(model, cache, question)
     pairs = zip(forced_logits(model, full, text), forced_logits(model, cache, text), strict=True)
     (sums,) = compare(((a[0], b) for a, b in pairs), text, 1)
     return Fidelity(*_means(sums), [])
