@@ -124,6 +124,8 @@ def _job(config: "DictConfig") -> int:
 
     try:
         plan = plan_from(config)
+        if plan.dry_run:  # before the hub's library is imported: a plan asks nobody
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
         from eval.runner import run  # imports torch: only once the config is known to be right
 
         return run(plan)

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 from rich.console import Console
 
-from eval.arms import Arm, instantiate
+from eval import dry_run
+from eval.alerts import alerts
+from eval.arms import instantiate
 from eval.benchmarks import load_benchmark
 from eval.cells import Unit, keys_of, units_of
 from eval.config import RunPlan
@@ -17,8 +19,15 @@ from eval.progress import Meter
 from eval.sample import Benchmark
 from eval.store import Store
 from eval.worker import Settings, Worker, settings_fields
+from selkv.errors import UserError
 from selkv.load import load_model, load_tokenizer
 from selkv.method import Method
+
+NEXT = (
+    ("python run.py ratio=[0.1,0.25,0.5]", "the same methods at three ratios, from one prefill a sample"),
+    ("python run.py method=[full,selkv] grid.selkv.alpha=[0,0.5,1]", "an ablation grid"),
+    ("python run.py --help", "all methods, models, data and options"),
+)
 
 
 def run(plan: RunPlan) -> int:
@@ -30,9 +39,27 @@ def run(plan: RunPlan) -> int:
         0; 1 where a cell failed; 130 after Ctrl-C.
     """
     methods = [instantiate(arm) for arm in plan.arms]
+    if plan.dry_run:
+        return preview(plan, methods)
     benchmark = load_benchmark(plan)
-    identity = identity_of(plan)
-    settings = Settings(
+    settings, identity = settings_of(plan), identity_of(plan)
+    keys = keys_of(benchmark, plan.arms, methods, {"model": identity, **settings_fields(settings)})
+    folder = plan.results / plan.name / plan.model["name"]
+    with Store(plan.results, plan.model["name"], benchmark.name) as store:
+        units = units_of(benchmark, keys, finished(store, benchmark, plan.fidelity))
+        write(folder, manifest_of(plan, benchmark, plan.arms, methods, keys, identity), plan.config)
+        try:
+            failed = compute(plan, units, methods, settings, store)
+        except KeyboardInterrupt:
+            print("\ninterrupted; finished cells are kept. Run the same command again to continue.", file=sys.stderr)
+            return 130
+    show(plan, folder)
+    return 1 if failed else 0
+
+
+def settings_of(plan: RunPlan) -> Settings:
+    """What the plan asks of every unit; the batch limit is set once the model is loaded."""
+    return Settings(
         protocol=protocol_of(plan),
         prefill=plan.prefill,
         limit_bytes=0,
@@ -41,18 +68,22 @@ def run(plan: RunPlan) -> int:
         deterministic=plan.deterministic,
         fidelity=plan.fidelity,
     )
-    keys = keys_of(benchmark, plan.arms, methods, {"model": identity, **settings_fields(settings)})
-    folder = plan.results / plan.name / plan.model["name"]
-    with Store(plan.results, plan.model["name"], benchmark.name) as store:
-        units = units_of(benchmark, keys, finished(store, benchmark, plan.fidelity))
-        write(folder, manifest_of(plan, benchmark, plan.arms, methods, keys, identity), plan.config)
+
+
+def preview(plan: RunPlan, methods: Sequence[Method]) -> int:
+    """Print what the run would do; needs neither weights nor hub."""
+    benchmark, why = dry_run.reachable(plan)
+    done = None
+    if benchmark is not None:
         try:
-            failed = compute(plan, units, plan.arms, methods, settings, store)
-        except KeyboardInterrupt:
-            print("\ninterrupted; finished cells are kept. Run the same command again to continue.", file=sys.stderr)
-            return 130
-    show(plan, folder)
-    return 1 if failed else 0
+            common = {"model": identity_of(plan), **settings_fields(settings_of(plan))}
+            keys = keys_of(benchmark, plan.arms, methods, common)
+            cells = finished(Store(plan.results, plan.model["name"], benchmark.name), benchmark, plan.fidelity)
+            done = {task: sum(key in cells[task] for row in rows for key in row) for task, rows in keys.items()}
+        except UserError as problem:
+            why = str(problem)
+    dry_run.show(plan, benchmark, done, why)
+    return 0
 
 
 def finished(store: Store, benchmark: Benchmark, fidelity: bool) -> dict[str, set[str]]:
@@ -67,30 +98,11 @@ def finished(store: Store, benchmark: Benchmark, fidelity: bool) -> dict[str, se
     }
 
 
-def compute(
-    plan: RunPlan,
-    units: Sequence[Unit],
-    arms: Sequence[Arm],
-    methods: Sequence[Method],
-    settings: Settings,
-    store: Store,
-) -> int:
+def compute(plan: RunPlan, units: Sequence[Unit], methods: Sequence[Method], settings: Settings, store: Store) -> int:
     """Compute units and append their records; returns the number of failed cells."""
     if not units:
         return 0
-    path, options = model_options(plan)
-    tokenizer = load_tokenizer(path, **{k: v for k, v in options.items() if k in ("revision", "trust_remote_code")})
-    model = load_model(path, **options)
-    limit = int(free_bytes(model.device) * plan.engine["memory_fraction"])
-    print(f"decode batches may take {limit / 2**30:.1f} GiB (engine.memory_fraction)", file=sys.stderr)
-    worker = Worker(
-        model,
-        tokenizer,
-        arms,
-        methods,
-        settings._replace(limit_bytes=limit),
-        {"model": plan.model["name"], "data": store.data},
-    )
+    worker = load_worker(plan, methods, settings, store.data)
     with Meter(sum(len(unit.arms) for unit in units), plan.events) as meter:
         for unit in units:
             meter.say(f"{unit.dataset} {unit.sample.index}")
@@ -102,7 +114,18 @@ def compute(
     return meter.failed
 
 
-def show(plan: RunPlan, folder: Any) -> None:
+def load_worker(plan: RunPlan, methods: Sequence[Method], settings: Settings, data: str) -> Worker:
+    """Load model and tokenizer, and bound the decode batches by the memory that is then free."""
+    path, options = model_options(plan)
+    tokenizer = load_tokenizer(path, **{k: v for k, v in options.items() if k in ("revision", "trust_remote_code")})
+    model = load_model(path, **options)
+    limit = int(free_bytes(model.device) * plan.engine["memory_fraction"])
+    print(f"decode batches may take {limit / 2**30:.1f} GiB (engine.memory_fraction)", file=sys.stderr)
+    place = {"model": plan.model["name"], "data": data}
+    return Worker(model, tokenizer, plan.arms, methods, settings._replace(limit_bytes=limit), place)
+
+
+def show(plan: RunPlan, folder: Path) -> None:
     """Write tables and report from the records, print the table and what to do next."""
     from eval import tables
     from eval.view import load
@@ -112,4 +135,11 @@ def show(plan: RunPlan, folder: Any) -> None:
     tables.write_tables(view, folder, options)
     console = Console()
     console.print(tables.console(view, options))
-    console.print(f"Results: {folder}/ (table.md, table.csv, table.tex, scores.csv, manifest.json)")
+    for line in alerts(view):
+        console.print(f"[yellow]! {line}[/yellow]", highlight=False)
+    console.print(
+        f"\nResults are in {folder}/ (report.html, table.md, table.csv, table.tex, scores.csv, plots).", highlight=False
+    )
+    console.print("Worth trying next:", highlight=False)
+    for command, what in NEXT:
+        console.print(f"  {command:<58} {what}", highlight=False, soft_wrap=True)
