@@ -29,7 +29,7 @@ def _of_arm(view: View, arm: int) -> Iterator[str]:
     lost = _values(good, "evicted_first_share")
     if lost and sum(lost) / len(lost) > LOST_FIRST:
         yield (
-            f"{name}: position 0 is evicted with {sum(lost) / len(lost):.0%} of the window's attention (mean over layers); "
+            f"{name}: position 0 is evicted with {sum(lost) / len(lost):.0%} of the window's attention (layer mean); "
             "its sinks option keeps it"
         )
     looped = sum(record.looped for record in good)
