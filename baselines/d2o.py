@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from baselines.lookm import mean_into
-from baselines.merging import Absorbed, ScoredMerging, passes, threshold
-from baselines.native_merging import Live, NativeMerging
+from baselines.merging import Absorbed, passes, threshold
+from baselines.native_merging import Live, ScoredNative
 from selkv.budget import apportion, kept_per_head
 from selkv.merge import gate_weight, nearest_kept, weighted_merge
 from selkv.method import PrefillView, at_least, choice
@@ -18,7 +18,7 @@ from selkv.state import LayerState, Needs
 
 
 @dataclass(frozen=True)
-class D2O(ScoredMerging, NativeMerging):
+class D2O(ScoredNative):
     """D2O: H2O's selection, a similarity threshold, then a convex merge of keys and values.
 
     Attributes

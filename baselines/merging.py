@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -127,12 +127,14 @@ class ScoredMerging(Merging):
         Average pooling of ``snapkv``, odd.
     """
 
+    selections: ClassVar[tuple[str, ...]] = ("h2o", "snapkv", "streaming")
+
     selection: str = "h2o"
     kernel: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice(self, "selection", ("h2o", "snapkv", "streaming"))
+        choice(self, "selection", self.selections)
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} of {type(self).__name__}; must be odd")
 
@@ -252,7 +254,7 @@ def counters(absorbed: Absorbed, evicted: int, log_ratio: Tensor) -> dict[str, f
     """
     n = absorbed.values.shape[1]
     routed = absorbed.routed.unflatten(1, (-1, n)).any(1)
-    weight = absorbed.weight.unflatten(1, (-1, n)).mean(1)
+    weight = absorbed.weight.unflatten(1, (-1, n)).sum(1)
     count = float(routed.sum())
     return {
         "routed": count / evicted,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baselines.merging import Absorbed, Merging, heavy, protected, readers, received, recent_entries
+from baselines.merging import Absorbed, Merging, ScoredMerging, heavy, protected, readers, received, recent_entries
 from selkv.heavyhitter import append, narrow
 from selkv.merge import scatter_sum
 from selkv.method import NativeMethod
@@ -34,6 +34,8 @@ class Live(NamedTuple):
         Entries of a head; at ratio 1 no limit.
     last : int
         Position of the newest token.
+    scale, softcap
+        Constants of the layer's logits.
     """
 
     kept: Kept
@@ -43,6 +45,8 @@ class Live(NamedTuple):
     memory: Tensor
     capacity: int
     last: int
+    scale: float
+    softcap: float | None
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class NativeMerging(Merging, NativeMethod):
             memory=self.remember(layer, index),
             capacity=torch.iinfo(torch.int64).max if whole else index.shape[1],
             last=int(layer.positions[-1]),
+            scale=layer.scale,
+            softcap=layer.softcap,
         )
 
     def step(self, state: Live, query: Tensor, key: Tensor, value: Tensor, attention_row: Tensor) -> Live:
@@ -131,3 +137,15 @@ class NativeMerging(Merging, NativeMethod):
         gain = gain * live.mass.repeat(1, spread)
         arrived = scatter_sum(gain, absorbed.target)[:, : live.ratio.shape[1]]
         return live.ratio + arrived / live.mass.clamp(min=1e-8)
+
+
+@dataclass(frozen=True)
+class ScoredNative(ScoredMerging, NativeMerging):
+    """Sinks, the best scored and the recent entries, after prefill and while decoding."""
+
+    def stay(self, live: Live) -> Tensor:
+        """All but the least attended, or with ``streaming`` the oldest, unprotected entry of each head."""
+        if self.selection != "streaming":
+            return super().stay(live)
+        sinks, recent = protected(live.capacity, self.sinks, live.capacity)
+        return heavy(torch.zeros_like(live.mass), live.capacity, sinks, recent)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baselines.merging import Absorbed, heavy, protected, readers, received, recent_entries
 from baselines.native_merging import Live, NativeMerging
-from selkv.merge import gate_between, gate_weight, weighted_merge
+from selkv.merge import gate_between, gate_weight, in_turns, weighted_merge
 from selkv.method import choice
 from selkv.routing import right_neighbour
 from selkv.scores import mask_of
@@ -143,16 +143,11 @@ def merge_right(
         Entries that have a survivor to their right.
     """
     target, turn = schedule(average, kept)
-    heads, n, d = values.shape
-    offset = torch.arange(heads, device=values.device)[:, None] * n
-    order = turn.flatten().sort(stable=True).indices
-    sizes = torch.bincount(turn.flatten()).tolist()
-    sources = order[sizes[0] :]
-    into = (target + offset).flatten()[sources]
-    merged, weight = values.float().reshape(-1, d).clone(), average.float().flatten()
-    raw = values.reshape(-1, d)
+    pairs = in_turns(target, turn)
+    raw = values.reshape(-1, values.shape[-1])
+    merged, weight = raw.float().clone(), average.float().flatten()
     gates = torch.ones_like(weight)
-    for i, j in zip(sources.split(sizes[1:]), into.split(sizes[1:]), strict=True):
+    for i, j in pairs:
         neighbour = merged.index_select(0, j)
         share = weight.index_select(0, i)
         if gate != "none":
@@ -161,8 +156,8 @@ def merge_right(
             share = share * g
         share = share / (share + weight.index_select(0, j)).clamp_(min=TINY)
         merged.index_copy_(0, j, neighbour.lerp_(merged.index_select(0, i), share[:, None]))
-    survivor, through = target, gates.view(heads, n)
-    for _ in range(len(sizes).bit_length()):  # no path is longer than there are turns
+    survivor, through = target, gates.view_as(target)
+    for _ in range(len(pairs).bit_length()):  # no path is longer than there are turns
         survivor, through = take(survivor, survivor), through * take(through, survivor)
     routed = take(kept, survivor) & ~kept
     return merged.view_as(values), survivor, through * routed, routed

@@ -90,6 +90,35 @@ def weighted_merge(
     return torch.where(touched[..., None], merged, x.float())
 
 
+def arrival(target: Tensor, routed: Tensor) -> Tensor:
+    """Rank among the entries that go to the same target, by position from 1; 0 where not routed; (Hkv, n), int64."""
+    n = target.shape[1]
+    goal, order = target.masked_fill(~routed, n).sort(dim=-1, stable=True)
+    rank = torch.arange(1, n + 1, device=target.device) - torch.searchsorted(goal, goal)
+    return torch.zeros_like(target).scatter(1, order, rank).masked_fill(~routed, 0)
+
+
+def in_turns(target: Tensor, turn: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Pairs of source and target for merges that must come one after the other.
+
+    Parameters
+    ----------
+    target : Tensor, (Hkv, n), int64
+    turn : Tensor, (Hkv, n), int64
+        When each entry is merged, from 1; 0 for never. Within a turn no target repeats.
+
+    Returns
+    -------
+    list of (Tensor, Tensor)
+        Of each turn: indices of the sources and their targets in the flattened (Hkv * n) entries.
+    """
+    heads, n = target.shape
+    flat = (target + torch.arange(heads, device=target.device)[:, None] * n).flatten()
+    idle, *sizes = torch.bincount(turn.flatten(), minlength=1).tolist()
+    sources = turn.flatten().sort(stable=True).indices[idle:]
+    return list(zip(sources.split(sizes), flat[sources].split(sizes), strict=True))
+
+
 def nearest_kept(
     keys: Tensor, kept: Tensor, reach: int | None = None, lengths: Tensor | None = None, block: int = 1024
 ) -> tuple[Tensor, Tensor]:
