@@ -3,12 +3,14 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from eval.records import Record
 
 EVERY = 60.0  # seconds between lines of a log file
 
@@ -63,10 +65,10 @@ class Meter:
         self.done += cells
         self._show()
 
-    def count(self, tokens: int, failed: int) -> None:
+    def count(self, records: Sequence[Record]) -> None:
         """Count generated tokens and failed cells."""
-        self.tokens += tokens
-        self.failed += failed
+        self.tokens += sum(record.generated for record in records)
+        self.failed += sum(record.error is not None for record in records)
 
     @property
     def rate(self) -> str:

@@ -1,5 +1,6 @@
 """A run from plan to table: what is missing is computed, everything is read back from the records."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +13,13 @@ from eval.arms import instantiate
 from eval.benchmarks import load_benchmark
 from eval.cells import Unit, keys_of, units_of
 from eval.config import RunPlan
-from eval.identity import identity_of, model_options, protocol_of
+from eval.identity import identity_of, protocol_of
 from eval.manifest import manifest_of, write
-from eval.memory import free_bytes
 from eval.progress import Meter
 from eval.sample import Benchmark
 from eval.store import Store
-from eval.worker import Settings, Worker, settings_fields
+from eval.worker import Settings, settings_fields
 from selkv.errors import UserError
-from selkv.load import load_model, load_tokenizer
 from selkv.method import Method
 
 NEXT = (
@@ -49,7 +48,7 @@ def run(plan: RunPlan) -> int:
         units = units_of(benchmark, keys, finished(store, benchmark, plan.fidelity))
         write(folder, manifest_of(plan, benchmark, plan.arms, methods, keys, identity), plan.config)
         try:
-            failed = compute(plan, units, methods, settings, store)
+            failed = compute(plan, benchmark, units, methods, settings, store)
         except KeyboardInterrupt:
             print("\ninterrupted; finished cells are kept. Run the same command again to continue.", file=sys.stderr)
             return 130
@@ -98,31 +97,23 @@ def finished(store: Store, benchmark: Benchmark, fidelity: bool) -> dict[str, se
     }
 
 
-def compute(plan: RunPlan, units: Sequence[Unit], methods: Sequence[Method], settings: Settings, store: Store) -> int:
-    """Compute units and append their records; returns the number of failed cells."""
+def compute(
+    plan: RunPlan,
+    benchmark: Benchmark,
+    units: Sequence[Unit],
+    methods: Sequence[Method],
+    settings: Settings,
+    store: Store,
+) -> int:
+    """Compute units with the chosen engine and append their records as they come; returns the failed cells."""
     if not units:
         return 0
-    worker = load_worker(plan, methods, settings, store.data)
+    engine = importlib.import_module(f"eval.engines.{plan.engine['name']}")
     with Meter(sum(len(unit.arms) for unit in units), plan.events) as meter:
-        for unit in units:
-            meter.say(f"{unit.dataset} {unit.sample.index}")
-            records = worker.run(unit, meter.advance)
-            store.append(unit.dataset, records)
-            meter.count(
-                sum(record.generated for record in records), sum(record.error is not None for record in records)
-            )
+        for dataset, records in engine.work(plan, benchmark, units, methods, settings, meter):
+            store.append(dataset, records)
+            meter.count(records)
     return meter.failed
-
-
-def load_worker(plan: RunPlan, methods: Sequence[Method], settings: Settings, data: str) -> Worker:
-    """Load model and tokenizer, and bound the decode batches by the memory that is then free."""
-    path, options = model_options(plan)
-    tokenizer = load_tokenizer(path, **{k: v for k, v in options.items() if k in ("revision", "trust_remote_code")})
-    model = load_model(path, **options)
-    limit = int(free_bytes(model.device) * plan.engine["memory_fraction"])
-    print(f"decode batches may take {limit / 2**30:.1f} GiB (engine.memory_fraction)", file=sys.stderr)
-    place = {"model": plan.model["name"], "data": data}
-    return Worker(model, tokenizer, plan.arms, methods, settings._replace(limit_bytes=limit), place)
 
 
 def show(plan: RunPlan, folder: Path) -> None:
