@@ -1,6 +1,6 @@
 """What a run shows, in sentences: what is a difference and what may be noise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -12,18 +12,16 @@ LOOPS = 0.05  # share of outputs that end in a repetition, above which it is wor
 
 
 def findings(of: Numbers) -> list[str]:
-    """Sentences for the summary, one a ratio, then one on repetition."""
-    return [*(sentence for table in of.tables for sentence in _ratio(table)), *_loops(of)]
+    """Sentences for the summary, one a ratio, then on the run as a whole."""
+    return [*(line for table in of.tables for line in _ratio(table)), *_detectable(of.tables), *_loops(of)]
 
 
 def _ratio(table: Table) -> Iterable[str]:
     rows = [row for row in table.rows if row.method != FULL and not np.isnan(row.average)]
-    if not rows:
-        return
-    best = max(rows, key=lambda row: row.average)
-    yield " ".join(
-        [f"Ratio {table.ratio}: {best.label} has the best average, {best.average:.2f}{_to_full(best)}.", *_noise(rows)]
-    )
+    if rows:
+        best = max(rows, key=lambda row: row.average)
+        first = f"Ratio {table.ratio}: {best.label} has the best average, {best.average:.2f}{_to_full(best)}."
+        yield f"{first} {_noise(rows)}".rstrip()
 
 
 def _to_full(row: Row) -> str:
@@ -34,18 +32,23 @@ def _to_full(row: Row) -> str:
     return f" ({_signed(row.delta)}{ends} to full)"
 
 
-def _noise(rows: list[Row]) -> Iterable[str]:
+def _noise(rows: Sequence[Row]) -> str:
     pairs = {row.label: row.versus_full for row in rows if row.versus_full and not np.isnan(row.versus_full.adjusted)}
-    if not pairs:
-        return
     differ = [label for label, pair in pairs.items() if pair.adjusted < SIGNIFICANT]
-    if differ:
-        yield f"{len(differ)} of {len(pairs)} differ from the full cache beyond noise: {', '.join(differ)}."
-    else:
-        yield f"None of {len(pairs)} differs from the full cache beyond noise."
-    sizes = [pair.detectable for pair in pairs.values() if not np.isnan(pair.detectable)]
+    if not pairs:
+        return ""
+    if not differ:
+        return f"None of {len(pairs)} methods differs from the full cache beyond noise."
+    return f"{len(differ)} of {len(pairs)} methods differ from the full cache beyond noise: {', '.join(differ)}."
+
+
+def _detectable(tables: Sequence[Table]) -> Iterable[str]:
+    pairs = [row.versus_full for table in tables for row in table.rows if row.versus_full]
+    sizes = [pair.detectable for pair in pairs if not np.isnan(pair.detectable)]
     if sizes:
-        yield f"These samples can detect differences from about {np.median(sizes):.1f} points."
+        low, high = f"{min(sizes):.1f}", f"{max(sizes):.1f}"
+        size = low if low == high else f"{low} to {high}"
+        yield f"A true difference of {size} points would be found with probability 0.8 on this many samples."
 
 
 def _loops(of: Numbers) -> Iterable[str]:

@@ -78,7 +78,8 @@ def _facts(of: Numbers) -> list[list[str]]:
     states = of.cells.state.value_counts()
     selected = sum(task["selected"] for task in manifest["tasks"].values())
     expected = sum(task["rows"] for task in manifest["tasks"].values())
-    protocol = ", ".join(f"{name} {value}" for name, value in manifest["protocol"].items() if value is not None)
+    protocol = {name.replace("_", " "): value for name, value in manifest["protocol"].items() if value is not None}
+    details = ", ".join(f"{name} {value}" for name, value in protocol.items() if name != "name")
     return [
         ["Model", manifest["model"]],
         ["Data", manifest["data"]],
@@ -86,7 +87,7 @@ def _facts(of: Numbers) -> list[list[str]]:
         ["Samples", f"{selected:,} of {expected:,} in {len(of.tasks)} tasks"],
         ["Cells scored", f"{states.get('scored', 0):,} of {len(of.cells):,}"],
         ["Scoring", str(scoring_of(of.view))],
-        ["Protocol", protocol],
+        ["Protocol", f"{protocol.get('name', '')} ({details})"],
         ["Device", str(manifest.get("device", "not recorded"))],
     ]
 

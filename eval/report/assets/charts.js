@@ -90,7 +90,7 @@ function drawReference(root, { name, style, value }, box, Y) {
   const group = svg("g", { class: style.css });
   if (value[1] !== null && value[1] !== undefined) group.append(svg("rect", { class: "band", x: box.left, width: box.right - box.left, y: Y(value[2]), height: Y(value[1]) - Y(value[2]) }));
   group.append(svg("path", { class: "line", d: `M${box.left},${Y(value[0])}H${box.right}`, "stroke-dasharray": "7 4" }),
-    svg("text", { class: "name", x: box.right - 4, y: Y(value[0]) - 5, "text-anchor": "end" }, name));
+    svg("text", { class: "name halo", x: box.right - 4, y: Y(value[0]) - 5, "text-anchor": "end" }, name));
   root.append(group);
 }
 
@@ -188,6 +188,7 @@ function heatMap(host, rows, values, describeCell, xlabel) {
         rect.addEventListener("pointermove", (event) => showTip(describeCell(r, c), event.clientX, event.clientY));
         rect.addEventListener("pointerleave", hideTip);
         root.append(rect);
+        if (size >= 38) root.append(svg("text", { class: value > top / 2 ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: r * step + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
       });
     });
     for (let c = 0; c < depth; c += Math.ceil(26 / size)) root.append(svg("text", { x: left + (c + 0.5) * size, y: rows.length * step + 14, "text-anchor": "middle" }, String(c)));

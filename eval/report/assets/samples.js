@@ -84,7 +84,7 @@ function drawList() {
     : "no sample matches";
   $("list").replaceChildren(...shown.map((s) => el("li", {}, el("button", {
     type: "button", "data-sample": s, "aria-current": s === browser.chosen ? "true" : null, onclick: () => select(s, true),
-  }, el("span", { class: "top" }, el("span", {}, `${block.tasks[block.samples[s].task].name} · ${block.samples[s].id.slice(0, 12)}`), verdict(s, arms)),
+  }, el("span", { class: "top" }, el("span", { class: "text" }, `${block.tasks[block.samples[s].task].name} · ${block.samples[s].id}`), verdict(s, arms)),
   el("span", { class: "text" }, headline(block.samples[s]))))));
 }
 

@@ -17,7 +17,7 @@ function columns(block) {
   const level = percent(block.level, 0);
   const all = [
     scored("Averages", "Avg", (i) => rows[i].average),
-    scored("Averages", "Avg of categories", (i) => rows[i].category_average),
+    scored("Averages", "Category avg", (i) => rows[i].category_average),
     plain("Averages", "Δ full", (i) => (rows[i].delta ? rows[i].delta[0] : null),
       (v, i) => (v === null ? "" : fixed(v, 2, true) + (rows[i].p !== null && rows[i].p < 0.05 ? " *" : "")),
       (i) => `Δ to full: ${interval(rows[i].delta, 2, true)} (${level} paired interval)\np = ${short(rows[i].p)} (Holm)`),
@@ -72,12 +72,12 @@ function drawTable(block, all) {
   let order = ofRatio(block, $("table-ratio").value);
   if (table.sort) order = sorted(order, table.sort === "method" ? { get: (i) => block.arms[i].label } : all.find((column) => column.name === table.sort));
   const ranks = new Map(shown.filter((column) => column.scored).map((column) => [column, bestOf(block, column)]));
-  const body = order.map((i) => {
+  const body = order.map((i, place) => {
     const arm = block.arms[i];
     const name = el("th", { class: `method ${seriesClass(block, arm)}`, scope: "row" }, arm.label, arm.value === 1 ? null : el("span", { class: "badge" }, arm.ratio));
-    name.firstChild.after(" ");
     describe(name, [armName(arm), arm.params, arm.note].filter(Boolean).join("\n"));
-    return el("tr", { class: arm.value === 1 ? "full" : "" }, name, ...shown.map((column, c) => cell(block, column, i, ranks.get(column), starts(shown, c))));
+    const next = block.arms[order[place + 1]];
+    return el("tr", { class: !table.sort && next && next.ratio !== arm.ratio ? "last" : "" }, name, ...shown.map((column, c) => cell(block, column, i, ranks.get(column), starts(shown, c))));
   });
   $("table").replaceChildren(el("caption", { class: "visually-hidden" }, "Scores of each method"), head(block, shown, all), el("tbody", {}, ...body));
   roving($("table"));
@@ -144,10 +144,10 @@ function head(block, shown, all) {
     el("tr", {}, method, ...shown.map((column, c) => sortable(column.name, starts(shown, c), column.up))));
 }
 
+/** A long name may wrap after its underscores and hyphens, and before the "qa" of many tasks. */
 function breakable(name) {
-  const parts = name.split("_");
   const node = document.createDocumentFragment();
-  parts.forEach((part, index) => node.append(part + (index < parts.length - 1 ? "_" : ""), el("wbr")));
+  for (const part of name.split(/(?<=[_-])|(?=m?qa(?:_|$))/)) node.append(part, el("wbr"));
   return node;
 }
 
