@@ -133,4 +133,4 @@ def show(plan: RunPlan, folder: Path) -> None:
     )
     console.print("Worth trying next:", highlight=False)
     for command, what in NEXT:
-        console.print(f"  {command:<58} {what}", highlight=False, soft_wrap=True)
+        console.print(f"  {command:<63} {what}", highlight=False, markup=False, soft_wrap=True)
