@@ -121,7 +121,7 @@ def test_seed_decides():
     assert statistics.compare(tasks, base, seed=1) != statistics.compare(tasks, base, seed=2)
 
 
-@pytest.mark.parametrize("sizes", [(200,) * 2 + (150,), (20,) * 8, (5,) * 16, (3,) * 16])
+@pytest.mark.parametrize("sizes", [(200,) * 2 + (150,), (20,) * 8, (5,) * 16, (3,) * 16, (6, 6)])
 def test_intervals_cover_the_true_effect_in_95_of_100_simulations(sizes):
     """1,000 simulated runs as 1,000 methods: they share the resampling, and each gets its own interval."""
     effect = 1.5

@@ -4,11 +4,14 @@ import csv
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from eval.aggregate import tables
 from eval.grid import BEST, SECOND, number, scores_grid
 from eval.records import cells_file
 from eval.tables import Options, console, write_tables
@@ -68,15 +71,19 @@ def test_scores_csv_has_a_line_a_cell_in_the_manifests_order(view, tmp_path):
     ]
 
 
-def test_best_and_second_are_marked_within_the_methods(view):
-    from eval.aggregate import tables
-
-    for column in scores_grid(tables(view)[0]).columns[:3]:
-        cells = {cell.mark: float(cell.text) for cell in column.cells[1:]}
-        values = sorted({float(cell.text) for cell in column.cells[1:]}, reverse=True)
-        assert column.cells[0].mark == "", "the full cache is not ranked"
-        if len(values) > 1:
-            assert (cells[BEST], cells[SECOND]) == tuple(values[:2])
+def test_best_and_second_are_marked_among_the_methods_only(view):
+    table = tables(view)[0]
+    for points, marks in {
+        (9, 9, 5, 1): ("", BEST, SECOND, ""),
+        (5, 9, 5, 5): ("", BEST, SECOND, SECOND),
+        (0, 7.001, 7.002, 3): ("", BEST, BEST, SECOND),
+        (9, 4, 4, 4): ("", "", "", ""),
+        (9, np.nan, 2, 1): ("", "", BEST, SECOND),
+    }.items():
+        rows = tuple(replace(row, average=score, rank=score) for row, score in zip(table.rows, points, strict=True))
+        columns = {column.name: column for column in scores_grid(replace(table, rows=rows)).columns}
+        assert tuple(cell.mark for cell in columns["Avg"].cells) == marks
+    assert [cell.mark for cell in columns["Avg rank"].cells] == ["", "", SECOND, BEST], "a low rank is good"
 
 
 def test_markdown_is_rectangular_and_marks(view, tmp_path):
