@@ -1,11 +1,15 @@
 """The report of one or more runs: ``report.html``, one file that works offline."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from eval.plots import write_plots
 from eval.plots.measures import Numbers, numbers
+from eval.report.merge import merge
 from eval.report.page import page
 from eval.report.payload import block
+from eval.tables import Options, write_tables
 from eval.view import View
 
 FILE = "report.html"
@@ -33,7 +37,7 @@ def write_report(runs: Sequence[Numbers], folder: Path) -> Path:
     return path
 
 
-def rebuild(views: Sequence[View], folder: Path, baseline: str | None = None) -> list[Path]:
+def rebuild(views: Sequence[View], folder: Path, options: Options | None = None) -> list[Path]:
     """Write tables, plots and report of some runs from their records.
 
     Parameters
@@ -42,22 +46,21 @@ def rebuild(views: Sequence[View], folder: Path, baseline: str | None = None) ->
         Runs that can be compared are merged first (`eval.report.merge`).
     folder : Path
         Tables and report of all; plots too, in a folder a run where there is more than one.
-    baseline : str, optional
-        Label or method that the paired tests compare with, besides the full cache.
+    options : Options, optional
+        What the tables show; runs without the baseline are compared with the full cache only.
 
     Returns
     -------
     list of Path
         The files written.
     """
-    from eval.plots import write_plots
-    from eval.report.merge import merge
-    from eval.tables import Options, write_tables
-
+    options = options or Options()
     merged = merge(views)
-    runs = [numbers(view, baseline) for view in merged]
+    having = [view for view in merged if _has(view, options.baseline)] or merged  # nowhere: let it be refused by name
+    runs = [numbers(view, options.baseline if view in having else None) for view in merged]
+    common = options if len(having) == len(merged) else replace(options, baseline=None)
     written = [write_report(runs, folder)]
-    written += write_tables(merged[0], folder, Options(baseline=baseline, intervals=True), merged[1:])
+    written += write_tables(merged[0], folder, common, merged[1:])
     for run in runs:
         manifest = run.view.manifest
         name = (
@@ -67,3 +70,7 @@ def rebuild(views: Sequence[View], folder: Path, baseline: str | None = None) ->
         )
         written += write_plots(run, folder / name, positions=run.view.folder / "positions.npz")
     return written
+
+
+def _has(view: View, baseline: str | None) -> bool:
+    return any(baseline in (arm["label"], arm["method"]) for arm in view.manifest["arms"])

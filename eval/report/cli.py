@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from eval.report import rebuild
-from eval.view import load
+from eval.tables import Options
+from eval.view import View, load
 from selkv.errors import UserError
 
 EPILOG = """\
@@ -26,12 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folder of a run")
     parser.add_argument("--output", type=Path, help="folder to write to (default: RUN; with several, results/merged)")
-    parser.add_argument("--baseline", help="method that the paired tests compare with, besides full")
+    parser.add_argument("--baseline", help="method that the paired tests compare with, besides full (default: its own)")
+    parser.add_argument("--intervals", action="store_true", help="add the paired statistics to the tables")
     options = parser.parse_args(argv)
     try:
         views = [load(run) for run in dict.fromkeys(options.runs)]
         folder = options.output or (views[0].folder if len(views) == 1 else views[0].folder.parent.parent / "merged")
-        written = rebuild(views, folder, options.baseline)
+        baseline = options.baseline or next(filter(None, map(configured_baseline, views)), None)
+        written = rebuild(views, folder, Options(baseline=baseline, intervals=options.intervals))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -39,3 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if path.suffix != ".svg":
             print(path)
     return 0
+
+
+def configured_baseline(view: View) -> str | None:
+    """The baseline that the run was configured with; None where its ``config.yaml`` has none, or is not there."""
+    path = view.folder / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    baseline: str | None = (config or {}).get("baseline")
+    return baseline

@@ -25,6 +25,7 @@ from eval.records import Record
 from eval.report.findings import findings
 from eval.report.texts import cell_columns, samples
 from eval.scores import scoring_of
+from eval.scoring import BUCKETS
 from eval.statistics import LEVEL, Comparison
 from eval.tasks import TASKS, base_name
 
@@ -55,6 +56,7 @@ def block(of: Numbers) -> Json:
             for name in of.tasks
         ],
         "categories": list(of.categories),
+        "buckets": list(BUCKETS) if any(row.buckets for row in of.rows.values()) else [],
         "rows": _rows(of, baseline),
         "statistics": _statistics_columns(baseline),
         "fidelity": [
@@ -117,6 +119,7 @@ def _rows(of: Numbers, baseline: str) -> list[Json]:
             "p": number(row.versus_full.adjusted) if row.versus_full else None,
             "categories": [triple(values[i]) for values in categories],
             "tasks": [_average(score, values[i]) for score, values in zip(row.scores, tasks, strict=True)],
+            "buckets": [number(value) for value in row.buckets],
             "statistics": _statistics(row, baseline),
             "fidelity": [triple(values[i]) for values in closeness],
             "mib": number(size[i]),

@@ -26,7 +26,8 @@ def run(tmp_path_factory):
 def plots(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plots")
     positions = folder / "positions.npz"
-    np.savez(positions, n=100, **{f"selkv/{layer}": np.arange(25)[None] + layer for layer in range(4)})
+    kept: dict = {f"selkv/{layer}": np.arange(25)[None] + layer for layer in range(4)}
+    np.savez(positions, n=100, **kept)
     return write_plots(numbers(run, "pyramidkv"), folder, positions)
 
 

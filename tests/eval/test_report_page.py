@@ -153,7 +153,7 @@ def test_plots_are_drawn_and_answer_to_legend_and_keyboard(page):
         assert js(page, "$(arguments[0]).querySelectorAll('svg').length", host) == 1, host
     assert js(page, "$('multiples').querySelectorAll('svg').length") == 4
     lines = js(page, "document.querySelectorAll('#sweep g .mark').length")
-    js(page, "[...document.querySelectorAll('#legend button')].find(b => b.textContent === 'selkv').click()")
+    js(page, "[...document.querySelectorAll('#plots .legend button')].find(b => b.textContent === 'selkv').click()")
     page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     assert js(page, "document.querySelectorAll('#sweep g .mark').length") == lines - 2
     js(page, "document.querySelector('#sweep svg').focus()")

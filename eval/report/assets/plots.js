@@ -4,15 +4,8 @@ const hidden = new Set();
 
 function setupPlots(block) {
   hidden.clear();
-  const draw = () => [drawForest(block), drawSweep(block), drawLayers(block)];
-  $("legend").replaceChildren(...block.series.map((style, s) => el("button", {
-    type: "button", "aria-pressed": "true",
-    onclick: (event) => {
-      if (!hidden.delete(s)) hidden.add(s);
-      event.currentTarget.setAttribute("aria-pressed", String(!hidden.has(s)));
-      draw();
-    },
-  }, swatch(style), style.label)));
+  const draw = () => [drawForest(block), drawSweep(block), drawLayers(block), drawBudget(block)];
+  drawLegends(block, draw);
   document.querySelectorAll("[data-level]").forEach((node) => { node.textContent = percent(block.level, 0); });
   const ratios = ratioOptions(block, false);
   fill($("forest-ratio"), ratioOptions(block, true), ratios.length > 1 ? ratios[0][0] : "");
@@ -22,9 +15,21 @@ function setupPlots(block) {
   fill($("layers-ratio"), ratios);
   $("forest-ratio").onchange = () => drawForest(block);
   $("measure").onchange = () => drawSweep(block);
-  $("quantity").onchange = $("layers-ratio").onchange = () => drawLayers(block);
+  $("quantity").onchange = () => drawLayers(block);
+  $("layers-ratio").onchange = () => [drawLayers(block), drawBudget(block)];
   draw();
-  drawBudget(block);
+}
+
+/** A button a series, above the plots and above the layers; both switch the same series. */
+function drawLegends(block, draw) {
+  const legends = [...document.querySelectorAll(".legend")];
+  const toggle = (s) => {
+    if (!hidden.delete(s)) hidden.add(s);
+    for (const legend of legends) legend.children[s].setAttribute("aria-pressed", String(!hidden.has(s)));
+    draw();
+  };
+  for (const legend of legends)
+    legend.replaceChildren(...block.series.map((style, s) => el("button", { type: "button", "aria-pressed": "true", onclick: () => toggle(s) }, swatch(style), style.label)));
 }
 
 function drawForest(block) {
@@ -87,10 +92,11 @@ function drawLayers(block) {
 }
 
 function drawBudget(block) {
-  const arms = block.arms.map((_, i) => i).filter((i) => block.budget[i] && block.arms[i].value < 1);
-  $("budget-figure").hidden = !arms.length;
-  $("layers").hidden = !arms.length && !Object.keys(block.layers).length;
-  if (!arms.length) return;
+  const known = block.arms.map((_, i) => i).filter((i) => block.budget[i] && block.arms[i].value < 1);
+  $("budget-figure").hidden = !known.length;
+  $("layers").hidden = !known.length && !Object.keys(block.layers).length;
+  const arms = known.filter((i) => block.arms[i].ratio === $("layers-ratio").value && !hidden.has(block.arms[i].series));
+  if (!arms.length) return $("budget").replaceChildren();
   heatMap($("budget"), arms.map((i) => armName(block.arms[i])), arms.map((i) => block.budget[i]),
     (r, c) => `${armName(block.arms[arms[r]])}\nlayer ${c}: ${percent(block.budget[arms[r]][c])} of the entries`, "Layer");
 }

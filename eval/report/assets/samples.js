@@ -48,11 +48,12 @@ function search() {
     && (!failed || arms.some((arm) => at("error", s, arm) !== null || at("looped", s, arm)))
     && (!lost || worst(s) < 0)
     && (!text || contains(s, arms, text)));
+  if (order !== "file") browser.chosen = null;
   if (order === "loss") browser.found = ordered(browser.found, worst, 1);
   if (order === "gain") browser.found = ordered(browser.found, best, -1);
   browser.page = 0;
   drawList();
-  select(browser.found.includes(browser.chosen) ? browser.chosen : browser.found[0] ?? null, false);
+  select(browser.found.slice(0, PAGE).includes(browser.chosen) ? browser.chosen : browser.found[0] ?? null, false);
 }
 
 function ordered(samples, value, sign) {

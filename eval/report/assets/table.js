@@ -24,6 +24,7 @@ function columns(block) {
     plain("Averages", "Avg rank", (i) => rows[i].rank, (v) => (v === null ? "" : fixed(v)), null, true),
     ...block.categories.map((name, c) => scored("Categories", name, (i) => rows[i].categories[c])),
     ...block.tasks.map((task, t) => scored("Tasks", task.name, (i) => rows[i].tasks[t], task.category)),
+    ...block.buckets.map((name, b) => plain("Lengths", name, (i) => rows[i].buckets[b], (v) => (v === null ? "" : fixed(v)))),
     ...block.statistics.map((column, s) => plain("Statistics", column.name, (i) => rows[i].statistics[s],
       (v) => (typeof v === "string" ? v : v === null ? "" : fixed(v, column.digits, column.signed)), null, column.up)),
     ...block.fidelity.map((column, f) => plain("Fidelity", column.name, (i) => (rows[i].fidelity[f] ? rows[i].fidelity[f][0] : null),
