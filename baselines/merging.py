@@ -36,8 +36,8 @@ class Absorbed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Merging(Method):
-    """Frame of a merging method: which entries survive, what they absorb, and what their logits gain for it.
+class Gated(Method):
+    """Options that every merge takes: the gate, and what survivors' logits gain for what they absorbed.
 
     Attributes
     ----------
@@ -49,32 +49,61 @@ class Merging(Method):
         absorbing (SelKV, Eq. 6); ``votes``, the number of entries behind each (KeepKV).
     alpha : float
         Its strength; 1 restores the absorbed mass, SelKV uses 0.5.
-    sinks : int
-        First entries that always survive.
-    recent : float or None
-        Last entries that always survive: below 1 a share of the budget, else a number; None: what the method's authors
-        use. Sinks and recent entries count inside the budget, sinks first.
     window : int
         Last prompt queries whose attention is read where a window is asked for.
-    score_queries : str
-        Whose attention scores an entry: ``all`` prompt queries, or those of the ``window``.
     """
 
     gate: str | float = "none"
     compensation: str = "none"
     alpha: float = 1.0
-    sinks: int = 4
-    recent: float | None = 0.5
     window: int = 32
-    score_queries: str = "all"
 
     def __post_init__(self) -> None:
         if isinstance(self.gate, str):
             choice(self, "gate", ("none", "cosine"))
         choice(self, "compensation", ("none", "attention", "votes"))
-        choice(self, "score_queries", ("all", "window"))
-        at_least(self, 0, "alpha", "sinks")
+        at_least(self, 0, "alpha")
         at_least(self, 1, "window")
+
+    def finish(self, layer: LayerState, kept: Kept, index: Tensor, absorbed: Absorbed) -> Kept:
+        """Put merged entries and their logit bias in place of the plain ones; one cast, here."""
+        log_ratio = torch.zeros_like(kept.bias)
+        if self.compensation != "none":
+            attention = window_mass(layer, self.window)
+            attention = attention.repeat(1, absorbed.target.shape[1] // layer.n)
+            ratio = compensation(self.compensation, 1.0, attention, absorbed.target, absorbed.weight)
+            log_ratio = take(ratio, index)
+        return kept._replace(
+            keys=take(absorbed.keys, index).to(kept.keys.dtype),
+            values=take(absorbed.values, index).to(kept.values.dtype),
+            bias=kept.bias + self.alpha * log_ratio,
+            counters=counters(absorbed, layer.kv_heads * layer.n - kept.entries, log_ratio),
+        )
+
+
+@dataclass(frozen=True)
+class Merging(Gated):
+    """Frame of a merging method: which entries survive, the same number in each head, and what they absorb.
+
+    Attributes
+    ----------
+    sinks : int
+        First entries that always survive.
+    recent : float or None
+        Last entries that always survive: below 1 a share of the budget, else a number; None: what the method's authors
+        use. Sinks and recent entries count inside the budget, sinks first.
+    score_queries : str
+        Whose attention scores an entry: ``all`` prompt queries, or those of the ``window``.
+    """
+
+    sinks: int = 4
+    recent: float | None = 0.5
+    score_queries: str = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice(self, "score_queries", ("all", "window"))
+        at_least(self, 0, "sinks")
         if self.recent is not None:
             at_least(self, 0, "recent")
 
@@ -97,21 +126,6 @@ class Merging(Method):
             return keep_all(layer)
         index = self.survivors(layer, m)
         return self.finish(layer, keep(layer, index), index, self.absorb(layer, index))
-
-    def finish(self, layer: LayerState, kept: Kept, index: Tensor, absorbed: Absorbed) -> Kept:
-        """Put merged entries and their logit bias in place of the plain ones; one cast, here."""
-        log_ratio = torch.zeros_like(kept.bias)
-        if self.compensation != "none":
-            attention = window_mass(layer, self.window)
-            attention = attention.repeat(1, absorbed.target.shape[1] // layer.n)
-            ratio = compensation(self.compensation, 1.0, attention, absorbed.target, absorbed.weight)
-            log_ratio = take(ratio, index)
-        return kept._replace(
-            keys=take(absorbed.keys, index).to(kept.keys.dtype),
-            values=take(absorbed.values, index).to(kept.values.dtype),
-            bias=kept.bias + self.alpha * log_ratio,
-            counters=counters(absorbed, layer.kv_heads * layer.n - kept.entries, log_ratio),
-        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from baselines.cam import CaM, add_values, followers, merge_probability
 from baselines.d2o import D2O, layer_flatness
+from baselines.explore import Merge
 from baselines.keepkv import KeepKV
 from baselines.kvmerger import exact_links, kernel, leaders, runs
 from baselines.lookm import LookM, mean_into
@@ -15,6 +16,9 @@ from baselines.merging import passes
 from baselines.native_merging import Live
 from baselines.weightedkv import WeightedKV, merge_right, schedule
 from selkv.merge import gate_weight, nearest_kept, weighted_merge
+from selkv.method import Method
+from selkv.rotary import rotate
+from selkv.scores import keep_best
 from selkv.state import Kept, take
 from tests.baselines.merging_layers import build, golden
 
@@ -312,3 +316,35 @@ def test_keepkv_zip_leaves_the_scoring_query_alone(shared):
     output = (kept.keys[0] @ query / 4 + kept.bias[0]).softmax(-1) @ kept.values[0]
     close(output, data["output_compressed"])
     close(output, data["output_full"])
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [("kvpress_merging_default", {}), ("kvpress_merging_thr_frac", {"threshold": 0.3, "fraction": 0.75})],
+)
+def test_merging_press_of_kvpress(shared, case, options):
+    data = golden(shared, case)
+    method = Merge(selection=f"{__name__}.Given", rule="norm", **options)
+    scores = torch.zeros(2, 64).scatter(1, data["kept_idx"], 1.0)
+    kept = method.compress(build(data["keys"], data["values"], column_mass=scores), 32)
+    order = data["kept_idx"].argsort(1)
+    assert torch.equal(kept.positions, take(data["kept_idx"], order))
+    assert torch.equal(kept.keys, take(data["keys"], kept.positions))
+    close(kept.values, take(data["kept_values_out"], order))
+    close(kept.values, take(data["values_full_out"], kept.positions))
+
+
+def test_rerotation_of_kvpress(shared):
+    data = golden(shared, "kvpress_rerotate_gqa")
+    index = data["kept_idx"]
+    keys = rotate(take(data["keys_rope"], index), torch.arange(24) - index, data["inv_freq"])
+    close(keys, data["keys_out"])
+    close(keys, data["keys_direct"])
+
+
+@dataclass(frozen=True)
+class Given(Method):
+    """Keeps what the column mass marks."""
+
+    def compress(self, layer, budget):
+        return keep_best(layer, layer.column_mass, budget)

@@ -25,9 +25,9 @@ MOST_LAYERS = 4
 
 
 def config(name: str) -> DictConfig:
-    loaded = OmegaConf.load(FOLDER / f"{name}.yaml")
-    assert isinstance(loaded, DictConfig)
-    return loaded
+    # beside the run's seed, which methods that draw refer to
+    root = OmegaConf.create({"seed": 0, "method": OmegaConf.load(FOLDER / f"{name}.yaml")})
+    return root.method
 
 
 def method_of(name: str, layers: int = MOST_LAYERS) -> Method:
