@@ -104,6 +104,12 @@ def scores_grid(table: Table, categories: bool = True, fidelity: bool = True) ->
     return _grid(table, title(table), columns, FOOT)
 
 
+def fidelity_grid(table: Table) -> Grid | None:
+    """The fidelity of a block by itself, for pages that are too narrow for all columns; None where there is none."""
+    measured = any(row.fidelity for row in table.rows)
+    return _grid(table, f"{title(table)}: fidelity", _fidelity(table), ()) if measured else None
+
+
 def statistics_grid(table: Table) -> Grid | None:
     """The paired comparisons of a block's compressing methods, or None where there are none."""
     table = replace(table, rows=tuple(row for row in table.rows if row.method != FULL))

@@ -18,7 +18,7 @@ FIRST_TOKEN = 0.05  # attention share of an evicted first token above which resu
 def notes(view: View, blocks: Sequence[Table], statistics: bool = False) -> list[str]:
     """Lines below the tables of a run."""
     return [
-        f"{scoring_of(view)}; protocol: {_protocol(view.manifest['protocol'])}; {_limit(blocks[0])}.",
+        f"{scoring_of(view)}; protocol: {_protocol(view.manifest)}; {_limit(blocks[0])}.",
         "Avg: mean over tasks; Category avg: over categories of the mean within each; Δ: against the full cache on the "
         "same samples; Avg rank: within the ratio, ties share the mean rank, full cache not ranked; Kept %: true share "
         "of all cache entries; best and second best of a column are marked within the ratio.",
@@ -56,8 +56,9 @@ def mixed(views: Sequence[View]) -> list[str]:
     return [f"Warning: runs of different versions or devices are mixed: {'; '.join(different)}."] if different else []
 
 
-def _protocol(protocol: dict[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in protocol.items() if value is not None)
+def _protocol(manifest: dict[str, Any]) -> str:
+    facts = {**manifest["protocol"], "sliding_layers": manifest.get("sliding_layers")}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if value is not None)
 
 
 def _limit(table: Table) -> str:

@@ -49,6 +49,8 @@ def _escaped(text: str) -> str:
     return text
 
 
+WIDE = 12  # columns above which a LaTeX table is shrunk to the page
+
 LATEX = {
     "\\": r"\textbackslash{}",
     **{character: "\\" + character for character in "&%$#_{}"},
@@ -68,7 +70,7 @@ def latex_text(text: str) -> str:
 
 
 def latex(grid: Grid, notes: Sequence[str] = ()) -> str:
-    """The grid as a booktabs table, as wide as the page; needs ``booktabs`` and ``graphicx``."""
+    """The grid as a booktabs table, shrunk to the page where it is wide; needs ``booktabs`` and ``graphicx``."""
 
     def line(cells: Sequence[str]) -> str:
         return " & ".join(cells) + r" \\" + "\n"
@@ -84,7 +86,7 @@ def latex(grid: Grid, notes: Sequence[str] = ()) -> str:
         rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
         start += width
     body = line(["", *groups]) + " ".join(rules) + "\n"
-    body += line(["Method", *(rf"\rotatebox{{60}}{{{latex_text(column.name)}}}" for column in grid.columns)])
+    body += line(["Method", *(latex_text(column.short) for column in grid.columns)])
     body += "\\midrule\n"
     for row, label in enumerate(grid.labels):
         body += line([latex_text(label), *(shown(column.cells[row]) for column in grid.columns)])
@@ -92,13 +94,19 @@ def latex(grid: Grid, notes: Sequence[str] = ()) -> str:
     body += "\\midrule\n" if grid.foot else ""
     for row, name in enumerate(grid.foot):
         body += line([rf"\textit{{{name}}}", *(column.foot[row] for column in grid.columns)])
+    wide = len(grid.columns) > WIDE
+    fit = "\\resizebox{\\textwidth}{!}{%\n" if wide else "\\small\n"
     below = "".join(f"\\par {latex_text(note)}\n" for note in notes)
     return (
         "\\begin{table*}[t]\n\\centering\n"
         f"\\caption{{{latex_text(grid.title)}}}\n"
-        f"\\resizebox{{\\textwidth}}{{!}}{{%\n\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}\n\\toprule\n"
-        f"{body}\\bottomrule\n\\end{{tabular}}}}\n"
-        + (f"\\begin{{minipage}}{{\\textwidth}}\\footnotesize\n{below}\\end{{minipage}}\n" if notes else "")
+        f"\\setlength{{\\tabcolsep}}{{3pt}}\n{fit}\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}\n\\toprule\n"
+        f"{body}\\bottomrule\n\\end{{tabular}}{'}' if wide else ''}\n"
+        + (
+            f"\\begin{{minipage}}{{\\textwidth}}\\vspace{{1ex}}\\footnotesize\n{below}\\end{{minipage}}\n"
+            if notes
+            else ""
+        )
         + "\\end{table*}\n"
     )
 

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eval.aggregate import Table, tables
-from eval.grid import Grid, scores_grid, statistics_grid
+from eval.grid import Grid, fidelity_grid, scores_grid, statistics_grid
 from eval.notes import mixed, notes
 from eval.render import Sheet, latex, markdown
 from eval.scores import frame
@@ -84,10 +84,14 @@ def write_tables(view: View, folder: Path, options: Options | None = None, other
     return [folder / name for name in texts]
 
 
-def _grids(block: Table, options: Options) -> list[Grid]:
-    grids = [scores_grid(block, options.categories, options.fidelity)]
-    extra = statistics_grid(block) if options.intervals else None
-    return [*grids, extra] if extra else grids
+def _grids(block: Table, options: Options, apart: bool = False) -> list[Grid]:
+    """The grids of a block; with `apart`, fidelity has its own, as a printed page has no room for all columns."""
+    grids = [
+        scores_grid(block, options.categories, options.fidelity and not apart),
+        fidelity_grid(block) if options.fidelity and apart else None,
+        statistics_grid(block) if options.intervals else None,
+    ]
+    return [grid for grid in grids if grid is not None]
 
 
 def _markdown(views: Sequence[View], blocks: Sequence[list[Table]], options: Options) -> str:
@@ -101,7 +105,7 @@ def _markdown(views: Sequence[View], blocks: Sequence[list[Table]], options: Opt
 def _latex(views: Sequence[View], blocks: Sequence[list[Table]], options: Options) -> str:
     parts = ["% needs \\usepackage{booktabs,graphicx}\n"]
     for view, own in zip(views, blocks, strict=True):
-        grids = [grid for block in own for grid in _grids(block, options)]
+        grids = [grid for block in own for grid in _grids(block, options, apart=True)]
         below = [*notes(view, own, options.intervals), *mixed(views)]
         parts += [latex(grid, below if grid is grids[-1] else ()) for grid in grids]
     return "\n".join(parts)
