@@ -1,7 +1,5 @@
 """The rows of a run's table: every method with its hyperparameters, at every ratio."""
 
-import dataclasses
-import importlib
 import itertools
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from eval.choices import choices, configs
+from selkv.budget import parse_ratio
 from selkv.errors import UserError, unknown
+from selkv.named import build
 
 if TYPE_CHECKING:
     from selkv.method import Method
@@ -89,31 +89,12 @@ def _rows(name: str, options: dict[str, Any], grid: dict[str, Any]) -> list[tupl
     return [(label, options["_target_"], params | cell) for label, cell in zip(labels, cells, strict=True)]
 
 
-def ratio_of(value: object) -> Fraction:
-    """The exact fraction behind a number or text: ``0.1`` is 1/10, not the float next to it.
-
-    Raises
-    ------
-    UserError
-        Where the value is no number in (0, 1].
-    """
-    try:
-        ratio = Fraction("bool" if isinstance(value, bool) else str(value).strip())
-    except (ValueError, ZeroDivisionError):
-        ratio = Fraction(0)
-    if not 0 < ratio <= 1:
-        raise UserError(
-            f"ratio={value} is not a number in (0, 1]: the share of entries kept, e.g. ratio=0.25 or ratio=1/3"
-        )
-    return ratio
-
-
 def ratios_of(value: Any) -> list[Fraction]:
     """The ratios of ``ratio=``: one value or a list, repetitions dropped."""
     values = value if isinstance(value, list) else [value]
     if not values:
         raise UserError("ratio=[] is empty; give one or more numbers in (0, 1], e.g. ratio=[0.1,0.25]")
-    return list(dict.fromkeys(map(ratio_of, values)))
+    return list(dict.fromkeys(map(parse_ratio, values)))
 
 
 def instantiate(arm: Arm) -> "Method":
@@ -124,19 +105,7 @@ def instantiate(arm: Arm) -> "Method":
     UserError
         For hyperparameters that the method does not have, or values that it refuses.
     """
-    module, _, name = arm.target.rpartition(".")
-    try:
-        method = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"method {arm.method}: cannot import _target_ {arm.target!r} ({error})") from error
-    known = [field.name for field in dataclasses.fields(method) if field.init]
-    for key in arm.params:
-        if key not in known:
-            raise unknown(f"hyperparameter of method {arm.method}", key, known)
-    try:
-        return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in arm.params.items()})
-    except (TypeError, ValueError) as error:
-        raise UserError(f"method {arm.method}: {error}") from error
+    return build(arm.method, arm.target, arm.params)
 
 
 def written(value: object) -> str:

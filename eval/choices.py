@@ -5,19 +5,11 @@ Reads YAML files only, so that help and error messages need neither Hydra nor to
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-import selkv
-
-
-def configs() -> Path:
-    """Folder of the YAML files: inside the package when installed from a wheel, beside it in a checkout."""
-    package = Path(selkv.__file__).parent
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+from selkv.named import configs
 
 
 def groups() -> list[str]:

@@ -3,26 +3,30 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
+from selkv.errors import UserError
 
-def parse_ratio(text: object) -> Fraction:
-    """Read the fraction of entries to keep from its text: ``0.25``, ``1/3``, ``1``.
+
+def parse_ratio(value: object) -> Fraction:
+    """The exact fraction of entries to keep behind a number or text: ``0.1`` is 1/10, not the float next to it.
 
     Parameters
     ----------
-    text : object
-        A number or its text; a float is read as the decimal that it prints as.
+    value : object
+        A number, its text (``0.25``, ``1/3``, ``1``), or a fraction.
 
     Raises
     ------
-    ValueError
-        When it is not a number in (0, 1].
+    UserError
+        Where it is no number in (0, 1].
     """
     try:
-        ratio = Fraction(str(text))
+        ratio = Fraction(str(value))  # the text of a truth value is no number
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"ratio={text!r} is not a number; give the fraction to keep, in (0, 1], e.g. 0.25") from None
+        ratio = Fraction(0)
     if not 0 < ratio <= 1:
-        raise ValueError(f"ratio={text!r} is outside (0, 1]; it is the fraction of entries KEPT, e.g. 0.25")
+        raise UserError(
+            f"ratio={value} is not a number in (0, 1]: the share of entries kept, e.g. ratio=0.25 or ratio=1/3"
+        )
     return ratio
 
 

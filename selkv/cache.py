@@ -62,6 +62,8 @@ class CompressedLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append (B, Hkv, q, d); returns what is in use, the keys with a reference to this layer."""
         count = key_states.shape[2]
+        if len(key_states) != len(self.next):  # `generate` repeats the ids of each row for its beams, not the cache
+            self.batch_repeat_interleave(len(key_states) // len(self.next))
         stop = self.used + count
         if stop > self.keys.shape[2]:
             self._grow(stop)

@@ -55,6 +55,14 @@ class Method(ABC):
         """
         return [layer.kv_heads * kept_per_head(layer.n, ratio) for layer in prefill.layers]
 
+    def bound(self, model: Any, prompt: Tensor, ratio: Fraction) -> "Method":
+        """The method for one prompt: itself.
+
+        The one exception to purity: a peer behind an adapter (`baselines.kvpress`) runs its own prefill of the prompt,
+        (n,) int64, here and returns a method that holds what it kept. Such a method says ``exact = False``.
+        """
+        return self
+
     def leader(self, layer: int) -> int:
         """Index of the layer whose selection layer `layer` reuses; itself by default."""
         return layer

@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from selkv.attention import Constants, carry
+from selkv.errors import UserError
 from selkv.method import NativeMethod
 from selkv.state import LayerState
 from selkv.window import attention_logits, visible
@@ -39,6 +40,8 @@ class NativeLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Hand the new keys and values (1, Hkv, q, d) to `attend`."""
+        if len(key_states) > 1:
+            raise UserError("decode=native serves one row: no beam search, num_return_sequences=1")
         return carry(key_states.view_as(key_states), self), value_states
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:

@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from eval.app import plan_of
-from eval.arms import Arm, instantiate, ratio_of
+from eval.arms import Arm, instantiate
 from eval.choices import choices, configs, describe, groups, known_keys
 from eval.config import RunPlan, tasks_of
 from eval.tasks import ENGLISH, ROWS_E, TASKS
+from selkv.budget import parse_ratio
 from selkv.errors import UserError
 
 
@@ -131,7 +132,7 @@ def test_settings_reach_the_plan() -> None:
     ],
 )
 def test_ratio_is_exact(written: object, exact: str) -> None:
-    assert ratio_of(written) == Fraction(exact)
+    assert parse_ratio(written) == Fraction(exact)
 
 
 @pytest.mark.parametrize("text", ["0.25", "0.1", "1", "1/3", "0.123456789", "0.001", "1/7"])

@@ -1,0 +1,149 @@
+"""The library's front door: compress prompts and hand the result to stock ``model.generate(**inputs)``."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selkv.attention import NAME
+from selkv.budget import kept_per_head, parse_ratio
+from selkv.cache import CompressedCache, CompressedLayer
+from selkv.compression import Job, compressed_layers, is_native, native_cache
+from selkv.errors import UserError
+from selkv.method import Method
+from selkv.named import method_named
+from selkv.prefill import Prefill, cache_argument, prefill
+from selkv.state import Kept
+
+First = Callable[[Tensor], Tensor]
+"""Chooses the first token of every row: logits (B, V) to ids (B,)."""
+
+
+def highest(logits: Tensor) -> Tensor:
+    """Greedy choice; ties: lower id."""
+    return logits.argmax(-1)
+
+
+@torch.no_grad()
+def compress(
+    model: Any,
+    input_ids: Tensor,
+    method: str | Method = "selkv",
+    ratio: float | str | Fraction = 0.25,
+    *,
+    attention_mask: Tensor | None = None,
+    question: Tensor | None = None,
+    first: First = highest,
+    sliding_layers: str = "compress",
+    chunk: int | None = None,
+    room: int = 256,
+) -> dict[str, Any]:
+    """Prefill prompts, compress their caches, and return what ``model.generate(**inputs)`` needs to go on.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        From `selkv.load_model`, or any loaded model after `selkv.prepare(model)`.
+    input_ids : Tensor, (n,) or (B, n), int64
+        Prompts; shorter ones are padded on the left. Every row is prefilled alone, without its padding.
+    method : str or Method
+        A method, or the name of one with its defaults (a file of ``configs/method``).
+    ratio : float, str or Fraction
+        Fraction of the entries that is kept, in (0, 1]; read as the decimal that it prints as.
+    attention_mask : Tensor, (B, n), optional
+        0 on padding; without it nothing is padding.
+    question : Tensor, (q,) or (B, q), int64, optional
+        Ids that follow a compressed context: `generate` feeds them instead of a first token. Of one length in a batch.
+    first : callable
+        Chooses the first token from the logits of the full cache, (B, V) to (B,); greedy by default.
+    sliding_layers : str
+        ``compress`` or ``keep`` layers that see a sliding window.
+    chunk : int, optional
+        Tokens a forward pass of prefill; bounds memory on long prompts.
+    room : int
+        Tokens that the buffers have room for before they must grow.
+
+    Returns
+    -------
+    dict
+        ``input_ids`` and ``attention_mask``, (B, n + 1) or (B, n + q), and the cache under the name that this version
+        of transformers gives it. A cache serves one call of `generate`.
+
+    Raises
+    ------
+    UserError
+        For an unprepared model, an unknown method, a ratio outside (0, 1], padding that is not on the left, or several
+        rows under native decoding.
+    """
+    _check_model(model)
+    method = method_named(method) if isinstance(method, str) else method
+    ids, mask = _left_padded(input_ids.to(model.device), attention_mask)
+    prompts = [row[seen] for row, seen in zip(ids, mask.bool(), strict=True)]
+    share = parse_ratio(ratio)
+    if is_native(method):
+        cache, logits = _native(model, prompts, Job(method, share), sliding_layers, chunk)
+    else:
+        cache, logits = _ragged(model, prompts, Job(method, share), sliding_layers, chunk, room)
+    for layer in cache.layers:  # padding that all rows share counts in what `generate` takes for the cache's length
+        layer.seen = ids.shape[1]
+    new = first(logits)[:, None] if question is None else question.to(ids).expand(len(ids), -1)
+    return {
+        "input_ids": torch.cat([ids, new], 1),
+        "attention_mask": torch.cat([mask, torch.ones_like(new)], 1),
+        cache_argument(model): cache,
+    }
+
+
+def _check_model(model: Any) -> None:
+    attention = model.config._attn_implementation
+    if attention != NAME:
+        raise UserError(
+            f"the model runs on attention {attention!r}, which knows no bias; call selkv.prepare(model) once, or load "
+            "it with selkv.load_model(path)"
+        )
+
+
+def _left_padded(ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Ids and mask as (B, n) int64; padding must be on the left and leave at least one token."""
+    ids = ids.reshape(1, -1) if ids.dim() == 1 else ids
+    mask = torch.ones_like(ids) if mask is None else mask.to(ids).reshape(ids.shape)
+    if not bool(mask[:, -1].all()) or bool((mask.diff(dim=1) < 0).any()):
+        raise UserError(
+            "attention_mask pads on the right or in between; pad on the left: tokenizer.padding_side='left'"
+        )
+    return ids, mask
+
+
+def _prefilled(model: Any, prompt: Tensor, job: Job, chunk: int | None) -> tuple[Job, Prefill]:
+    """The job bound to a prompt, and the prompt's prefill with what the method needs."""
+    needs = job.method.needs(len(prompt), kept_per_head(len(prompt), job.ratio))
+    state = prefill(model, prompt, needs, chunk=chunk)
+    return Job(job.method.bound(model, prompt, job.ratio), job.ratio), state
+
+
+def _native(
+    model: Any, prompts: Sequence[Tensor], job: Job, sliding_layers: str, chunk: int | None
+) -> tuple[CompressedCache, Tensor]:
+    if len(prompts) > 1:
+        raise UserError(
+            f"decode=native of {type(job.method).__name__} serves one row, not {len(prompts)}; loop over them"
+        )
+    job, state = _prefilled(model, prompts[0], job, chunk)
+    return native_cache(job, state, sliding_layers)[0], state.logits[None]
+
+
+def _ragged(
+    model: Any, prompts: Sequence[Tensor], job: Job, sliding_layers: str, chunk: int | None, room: int
+) -> tuple[CompressedCache, Tensor]:
+    """One row a prompt; each is prefilled and compressed before the next one."""
+    rows: list[list[Kept]] = []
+    logits = []
+    for prompt in prompts:
+        bound, state = _prefilled(model, prompt, job, chunk)
+        rows.append([kept for _, (kept,) in compressed_layers([bound], state, sliding_layers)])
+        logits.append(state.logits)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    layers = [CompressedLayer(layer, lengths, room) for layer in zip(*rows, strict=True)]
+    return CompressedCache(list(layers), lengths), torch.stack(logits)
