@@ -11,14 +11,15 @@ import torch
 from eval.arms import Arm
 from eval.batches import plan_batches
 from eval.cells import Unit
+from eval.outcome import Cell, record_of
 from eval.prompts import Protocol, encode
 from eval.records import Record
 from eval.stopping import stopping
 from selkv.cache import CompressedCache
 from selkv.compression import Job, compressed_cache, is_native, layer_budgets, native_cache
 from selkv.decode import Stop, ask, choose, greedy
-from selkv.fidelity import first_divergence, loops, measure, measure_native
-from selkv.method import Method, hyperparameters
+from selkv.fidelity import first_divergence, measure, measure_native
+from selkv.method import Method
 from selkv.prefill import Prefill, prefill
 from selkv.state import Kept, Needs
 
@@ -50,18 +51,6 @@ class Task(NamedTuple):
     def room(self) -> int:
         """Tokens that a cache must take besides what it keeps."""
         return len(self.question) + self.unit.prompt.max_new_tokens
-
-
-class Cell(NamedTuple):
-    """A cell in work: its arm, what it keeps a layer, what it generated, and the batch that it was in."""
-
-    arm: int
-    summary: Sequence[Kept] = ()
-    text: Sequence[int] = ()
-    seconds: float = 0.0
-    rows: int = 1
-    fidelity: dict[str, Any] | None = None
-    error: str | None = None
 
 
 class Worker:
@@ -185,42 +174,10 @@ class Worker:
             for cell, result in zip(cells, results, strict=True)
         ]
 
-    # records
-
     def _record(self, unit: Unit, cell: Cell, state: Prefill | None, seconds: float) -> Record:
-        arm, method, sample = self.arms[cell.arm], self.jobs[cell.arm].method, unit.sample
-        layers = [] if state is None else list(state.layers)
-        return Record(
-            key=unit.keys[cell.arm],
-            model=self.place["model"],
-            data=self.place["data"],
-            dataset=unit.dataset,
-            id=sample.id,
-            index=sample.index,
-            method=arm.method,
-            label=arm.label,
-            params=hyperparameters(method),
-            version=method.version,
-            ratio=arm.ratio_text,
-            prediction=self.tokenizer.decode(cell.text, skip_special_tokens=True),
-            question=sample.input,
-            answers=list(sample.answers),
-            all_classes=None if sample.all_classes is None else list(sample.all_classes),
-            length=sample.length,
-            n=0 if state is None else state.n,
-            generated=len(cell.text),
-            kept=[kept.entries for kept in cell.summary],
-            total=[layer.kv_heads * layer.n for layer in layers],
-            exact=method.exact,
-            counters=_by_layer(cell.summary),
-            kv_bytes=_kv_bytes(cell.summary, layers),
-            batch_seconds=round(cell.seconds, 4),
-            batch_rows=cell.rows,
-            seconds=round(seconds, 4),
-            fidelity=cell.fidelity,
-            looped=loops(cell.text),
-            error=cell.error,
-        )
+        text = self.tokenizer.decode(cell.text, skip_special_tokens=True)
+        arm, method = self.arms[cell.arm], self.jobs[cell.arm].method
+        return record_of(unit, cell, arm, method, self.place, text, state, seconds)
 
 
 def in_halves(cells: Sequence[Cell], work: Callable[[Sequence[Cell]], list[Cell]]) -> Iterator[Cell]:
@@ -238,22 +195,6 @@ def in_halves(cells: Sequence[Cell], work: Callable[[Sequence[Cell]], list[Cell]
     middle = len(cells) // 2
     for part in (cells[:middle], cells[middle:]):
         yield from in_halves(part, work)
-
-
-def _by_layer(summary: Sequence[Kept]) -> dict[str, list[float]]:
-    """Counters by name, one value a layer."""
-    names = sorted({name for kept in summary for name in kept.counters})
-    return {name: [round(kept.counters.get(name, 0.0), 6) for kept in summary] for name in names}
-
-
-def _kv_bytes(summary: Sequence[Kept], layers: Sequence[Any]) -> int:
-    """Bytes of the true entries: keys, values, and a bias where one is not zero."""
-    total = 0
-    for kept, layer in zip(summary, layers, strict=False):
-        size = layer.keys.element_size()
-        biased = bool(kept.bias.masked_fill(kept.positions < 0, 0).any())
-        total += kept.entries * (2 * layer.keys.shape[2] * size + size * biased)
-    return total
 
 
 def settings_fields(settings: Settings) -> dict[str, Any]:
