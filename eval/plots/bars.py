@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from eval.plots.curves import label_grid
 from eval.plots.style import GREY, INK, WIDTH, Style
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def differences(panels: Mapping[str, Sequence[Bar]], styles: Mapping[str, Style]
     for axes, (title, bars) in zip(grid.flat, panels.items(), strict=False):
         _panel(axes, bars, styles)
         axes.set_title(f"Ratio {title}", loc="left")
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
+    label_grid(grid, len(panels), "")
     for axes in grid[:, 1:].flat:
         axes.tick_params(labelleft=False)
     low, high = grid[0, 0].get_xlim()

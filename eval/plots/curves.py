@@ -1,13 +1,12 @@
 """Curves: a measure against the share of the cache that is kept, for each method, with bands; small multiples."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eval.plots.measures import Interval
 from eval.plots.style import WIDTH, Style
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -53,17 +52,20 @@ def multiples(
     for axes, (title, points) in zip(grid.flat, panels.items(), strict=False):
         draw(axes, points, styles, references.get(title))
         axes.set_title(title, loc="left")
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
-    label_grid(grid, "Share of the cache that is kept", ylabel)
+    label_grid(grid, len(panels), "Share of the cache that is kept", ylabel)
     shared_legend(figure)
     return figure
 
 
-def label_grid(grid: "NDArray[np.object_]", xlabel: str, ylabel: str = "") -> None:
-    """Labels at the outer panels only."""
-    for axes in grid[-1]:
-        axes.set_xlabel(xlabel)
+def label_grid(grid: "NDArray[Any]", panels: int, xlabel: str, ylabel: str = "") -> None:
+    """Labels at the outer panels only: on the left, and where no panel is below; empty places are cleared."""
+    columns = grid.shape[1]
+    for place, axes in enumerate(grid.flat):
+        if place >= panels:
+            axes.set_axis_off()
+        elif place + columns >= panels:
+            axes.set_xlabel(xlabel)
+            axes.tick_params(labelbottom=True)
     for axes in grid[:, 0]:
         axes.set_ylabel(ylabel)
 
@@ -73,9 +75,8 @@ def shared_legend(figure: "Figure") -> None:
     pairs = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     handles = {label: handle for handle, label in reversed(pairs)}
     names = list(dict.fromkeys(label for _, label in pairs))
-    figure.legend(
-        [handles[n] for n in names], names, loc="outside lower center", ncols=min(6, len(names)), columnspacing=1.4
-    )
+    columns = -(-len(names) // -(-len(names) // 6))  # rows of equal length, six at most
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=columns)
 
 
 def draw(axes: "Axes", points: Points, styles: Mapping[str, Style], reference: Interval | None) -> None:

@@ -38,9 +38,7 @@ def by_layer(quantities: Mapping[str, Mapping[str, Array]], styles: Mapping[str,
             axes.plot(range(len(values)), values, label=label, **styles[label].line)
         axes.set_title(counter_name(name), loc="left")
         axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in grid.flat[len(quantities) :]:
-        axes.set_axis_off()
-    label_grid(grid, f"Layer (ratio {ratio})")
+    label_grid(grid, len(quantities), f"Layer (ratio {ratio})")
     shared_legend(figure)
     return figure
 

@@ -195,7 +195,8 @@ def budgets(arms: Sequence[Sequence[Record]]) -> list[Array | None]:
 
 def layer_values(arms: Sequence[Sequence[Record]]) -> dict[str, list[Array | None]]:
     """Mean counters and attention errors by layer: name -> one (layers,) array an arm, None where an arm lacks it."""
-    names = dict.fromkeys(name for records in arms for record in records for name in record.counters)
+    seen = dict.fromkeys(name for records in arms for record in records for name in record.counters)
+    names = [*(name for name in COUNTERS if name in seen), *(name for name in seen if name not in COUNTERS)]
     found = {name: [_mean([r.counters.get(name) for r in records]) for records in arms] for name in names}
     errors = [_mean([(r.fidelity or {}).get("attention_error") for r in records]) for records in arms]
     return found | ({"attention_error": errors} if any(error is not None for error in errors) else {})

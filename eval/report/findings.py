@@ -20,7 +20,9 @@ def _ratio(table: Table) -> Iterable[str]:
     rows = [row for row in table.rows if row.method != FULL and not np.isnan(row.average)]
     if rows:
         best = max(rows, key=lambda row: row.average)
-        first = f"Ratio {table.ratio}: {best.label} has the best average, {best.average:.2f}{_to_full(best)}."
+        tied = [row.label for row in rows if row.average == best.average]
+        who = f"{best.label} has" if len(tied) == 1 else f"{', '.join(tied)} share"
+        first = f"Ratio {table.ratio}: {who} the best average, {best.average:.2f}{_to_full(best)}."
         yield f"{first} {_noise(rows)}".rstrip()
 
 

@@ -80,6 +80,11 @@ def test_findings_say_what_is_a_difference(data):
     assert "probability 0.8" in text
 
 
+def test_findings_name_all_that_share_the_best_average(tmp_path):
+    view = simulate(tmp_path / "x" / "m", ["trec"], 1, [("full", "1", 0.0), ("a", "0.5", 9.0), ("b", "0.5", 9.0)])
+    assert block(numbers(view))["findings"][0].startswith("Ratio 0.5: a, b share the best average, 100.00")
+
+
 # Merging runs.
 
 

@@ -29,7 +29,9 @@ function ticks(low, high, count = 5) {
 }
 
 function padded(values) {
-  const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.06;
+  const low = Math.min(...values), high = Math.max(...values);
+  if (low === high) return [low - (Math.abs(low) / 10 || 1), high + (Math.abs(high) / 10 || 1)];
+  const room = (high - low) * 0.06;
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
@@ -172,10 +174,10 @@ function intervalChart(host, rows, label) {
   });
 }
 
-/** Heat map: `rows` names, `values[r][c]` in [0, 1]; darker is more. Light to dark in one hue reads in grey, too. */
+/** Heat map: `rows` names, `values[r][c]`; darker is more, the mean is in the middle. One hue, so it reads in grey, too. */
 function heatMap(host, rows, values, describeCell, xlabel) {
   const depth = Math.max(...values.map((row) => row.length));
-  const top = Math.max(...values.flat());
+  const all = values.flat(), middle = all.reduce((a, b) => a + b, 0) / all.length || 1;
   fitted(host, (width) => {
     const left = Math.min(190, width * 0.38), size = Math.max(12, Math.min(44, (width - left - 8) / depth)), step = 24;
     const full = Math.max(width, left + size * depth), height = rows.length * step + 38;
@@ -184,11 +186,11 @@ function heatMap(host, rows, values, describeCell, xlabel) {
     rows.forEach((name, r) => {
       root.append(svg("text", { class: "name", x: left - 8, y: r * step + 16, "text-anchor": "end" }, name.length * 6.6 > left ? `${name.slice(0, Math.floor(left / 6.8) - 1)}…` : name));
       values[r].forEach((value, c) => {
-        const rect = svg("rect", { x: left + c * size, y: r * step, width: size - 1, height: step - 1, fill: "var(--accent)", "fill-opacity": (0.04 + 0.96 * (value / (top || 1))).toFixed(3) });
+        const rect = svg("rect", { x: left + c * size, y: r * step, width: size - 1, height: step - 1, fill: "var(--accent)", "fill-opacity": Math.min(1, 0.04 + 0.48 * (value / middle)).toFixed(3) });
         rect.addEventListener("pointermove", (event) => showTip(describeCell(r, c), event.clientX, event.clientY));
         rect.addEventListener("pointerleave", hideTip);
         root.append(rect);
-        if (size >= 38) root.append(svg("text", { class: value > top / 2 ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: r * step + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
+        if (size >= 38) root.append(svg("text", { class: value > 1.1 * middle ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: r * step + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
       });
     });
     for (let c = 0; c < depth; c += Math.ceil(26 / size)) root.append(svg("text", { x: left + (c + 0.5) * size, y: rows.length * step + 14, "text-anchor": "middle" }, String(c)));
