@@ -80,12 +80,11 @@ class RocketKV(ObservationMethod, NativeMethod):
 
     def start(self, layer: LayerState, budget: int) -> Paged:
         """Stage 1, with room for the minimum and maximum of each page: they cost as much as one entry."""
-        heads = layer.kv_heads
-        stored = budget // heads
+        stored = budget
         if self.page > 1:
-            stored = max(1, stored * self.page // (self.page + 1))
-        reads = int(self.reads) if self.reads >= 1 else max(1, int(self.reads * stored))
-        kept = self.compress(layer, heads * stored)
+            stored = max(layer.kv_heads, budget * self.page // (self.page + 1))
+        reads = int(self.reads) if self.reads >= 1 else max(1, int(self.reads * stored / layer.kv_heads))
+        kept = self.compress(layer, stored)
         return Paged(kept._replace(counters={"reads": float(reads)}), int(layer.positions[-1]), reads, layer.scale)
 
     def step(self, state: Paged, query: Tensor, key: Tensor, value: Tensor, attention_row: Tensor) -> Paged:

@@ -128,6 +128,16 @@ def test_lava_gives_diffuse_layers_more() -> None:
         assert abs(budget - 16 - entropy / sum(entropies) * 3 * 2 * 32) < 1
 
 
+def test_layers_that_differ_in_length_and_heads_share_in_proportion() -> None:
+    long, short, wide = random_layer(100), random_layer(50), random_layer(100, kv_heads=4)
+    uniform = [replace(x, queries=torch.zeros_like(x.queries)) for x in (long, short, wide)]  # entropy 1
+    prefill = SimpleNamespace(layers=[replace(x, layer=i, layers=3) for i, x in enumerate(uniform)])
+    for method in (SnapKV(window=8), LAVa(window=8, kernel=1), EvolKV(window=8, weights=(1.0,) * 3)):
+        budgets = method.budgets(prefill, Fraction(2, 5))
+        assert all(abs(b - wanted) <= 1 for b, wanted in zip(budgets, (80, 40, 160), strict=True)), (method, budgets)
+    assert EvolKV(window=8, weights=(1.0, 0.0, 1.0)).budgets(prefill, Fraction(2, 5)) == [88, 16, 176]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
 def test_lava_ranks_over_the_layer_above_the_floor(alpha: float) -> None:
     layer = random_layer(100)

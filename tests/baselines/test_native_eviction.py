@@ -170,9 +170,11 @@ def test_rocketkv_reads_the_same_number_while_its_cache_grows() -> None:
 
 
 def test_rocketkv_never_reads_padding() -> None:
-    method, layer = RocketKV(decode="native", reads=9), random_layer(40)
-    state = method.start(layer, KV_HEADS * 20 + 1)
-    assert not method.select(state, *(x[0] for x in tokens(1)[:2]))[:, :-1][state.kept.positions < 0].any()
+    method, layer = RocketKV(decode="native", reads=21), random_layer(40)
+    state = method.start(layer, KV_HEADS * 20 + 1)  # 21 entries and 20 with padding
+    chosen = method.select(state, *(x[0] for x in tokens(1)[:2]))
+    assert (chosen.sum(1) == 21).all()
+    assert not chosen[:, :-1][state.kept.positions < 0].any()
 
 
 @pytest.mark.parametrize("method", [*EVICTING, RocketKV(decode="native")], ids=str)
