@@ -84,6 +84,7 @@ _ASKS = (
     "Do you have plans for {day}?",
     "What are you doing on {day}?",
 )
+_FREE = ("Nothing special, why?", "I am free all day.", "I have time, what is it?", "Only in the evening I am busy.")
 _PLANS = (
     "Come to the {place} then, and bring the {thing}.",
     "Then meet me at the {place}. Please take the {thing} with you.",
@@ -95,7 +96,7 @@ _REPLIES = ("Sure, no problem.", "Of course, see you there!", "Fine, I will be t
 def samsum(rng: random.Random, tokens: int) -> Draft:
     """Short chats with one-sentence summaries, the last one without."""
     world = World(rng)
-    chats = [_chat(world) for _ in range(max(2, (tokens - 45) // 70))]
+    chats = [_chat(world) for _ in range(max(2, (tokens - 20) // 76))]
     *solved, (asked, summary) = chats
     context = "\n".join(f"Dialogue: {chat}\nSummary: {gist}\n" for chat, gist in solved)
     return Draft(f"Dialogue: {asked}\nSummary: ", context, (summary,))
@@ -106,7 +107,7 @@ def _chat(world: World) -> tuple[str, str]:
     day, place, thing = world.pick(words.DAYS), world.pick(words.PLACES), world.things.draw()
     lines = (
         f"{one}: {world.pick(_ASKS).format(day=day)}",
-        f"{two}: Nothing special, why?",
+        f"{two}: {world.pick(_FREE)}",
         f"{one}: {world.pick(_PLANS).format(place=place, thing=thing)}",
         f"{two}: {world.pick(_REPLIES)}",
     )

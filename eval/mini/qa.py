@@ -82,15 +82,24 @@ def qasper(rng: random.Random, tokens: int) -> Draft:
     return _ask(rng, tokens, "Abstract. We report on field trials and the instruments that they relied on.", _trial)
 
 
-def _sight(world: World) -> Fact:
-    town, thing = world.towns.draw(), world.things.draw()
-    text = world.paragraph(f"Visitors to {town} come to see a {thing}.", _SPACING)
-    return Fact((text,), f"What do visitors to {town} come to see?", f"Visitors to {town} come to see", f"a {thing}")
+_FIELDS = (
+    ("A guide to the towns of the county.", "What do visitors to {} come to see?", "Visitors to {} come to see"),
+    ("The yearbook of the county museums.", "What is the museum of {} proud of?", "The museum of {} is proud of"),
+    ("Cases before the county courts.", "What did the court of {} quarrel about?", "The court of {} quarrelled about"),
+    ("Lost property at the railway.", "What does the station of {} keep?", "The station of {} keeps"),
+)
 
 
 def multifieldqa_en(rng: random.Random, tokens: int) -> Draft:
-    """A guide to towns; asks for the sight of one."""
-    return _ask(rng, tokens, "A guide to the towns of the county.", _sight)
+    """A document of one of several fields, town by town."""
+    head, question, opening = rng.choice(_FIELDS)
+
+    def entry(world: World) -> Fact:
+        town, thing = world.towns.draw(), world.things.draw()
+        text = world.paragraph(f"{opening.format(town)} a {thing}.", _SPACING)
+        return Fact((text,), question.format(town), opening.format(town), f"a {thing}")
+
+    return _ask(rng, tokens, head, entry)
 
 
 def _home(world: World) -> Fact:
@@ -107,31 +116,31 @@ def hotpotqa(rng: random.Random, tokens: int) -> Draft:
     return _ask(rng, tokens, "The names of rivers stand in brackets.", _home)
 
 
-def _author(world: World) -> Fact:
-    work, name, instrument = world.works.draw(), world.people.draw(), world.pick(words.INSTRUMENTS)
-    first = world.paragraph(f"{work} was written by {name}.", _SPACING // 2 - 9)
+def _pupil(world: World) -> Fact:
+    name, teacher, instrument = world.people.draw(), world.people.draw(), world.instruments.draw()
+    first = world.paragraph(f"{name} learned music from {teacher}.", _SPACING // 2 - 9)
     second = world.paragraph(
-        f"{name} ({instrument}) gives a concert every {world.pick(words.MONTHS)}.", _SPACING // 2 - 9
+        f"{teacher} ({instrument}) gives a concert every {world.pick(words.MONTHS)}.", _SPACING // 2 - 9
     )
-    question = f"Who wrote {work}, and which instrument does this person play?"
-    return Fact((first, second), question, f"{work} was written by", f"{name} ({instrument})")
+    question = f"From whom, playing which instrument, did {name} learn music?"
+    return Fact((first, second), question, f"{name} learned music from", f"{teacher} ({instrument})")
 
 
 def two_wiki_mqa(rng: random.Random, tokens: int) -> Draft:
-    """From a book to its author to the author's instrument."""
-    return _ask(rng, tokens, "The instruments of musicians stand in brackets.", _author)
+    """From a pupil to a teacher to the teacher's instrument."""
+    return _ask(rng, tokens, "The instruments of musicians stand in brackets.", _pupil)
 
 
 def _ship(world: World) -> Fact:
-    name, ship, town = world.people.draw(), world.works.draw().replace("The", "the"), world.towns.draw()
-    first = world.paragraph(f"Captain {name} commands {ship}.", _SPACING // 2 - 9)
-    second = world.paragraph(f"Few ships are as well kept as {ship} ({town}).", _SPACING // 2 - 9)
-    question = f"Which ship, from which port, does Captain {name} command?"
-    return Fact((first, second), question, f"Captain {name} commands", f"{ship} ({town})")
+    name, ship, town = world.people.draw(), world.ships.draw(), world.towns.draw()
+    first = world.paragraph(f"{name} sails on the {ship}.", _SPACING // 2 - 9)
+    second = world.paragraph(f"The {ship} ({town}) has {world.rng.randint(2, 9)} sails.", _SPACING // 2 - 9)
+    question = f"On which ship, from which port, does {name} sail?"
+    return Fact((first, second), question, f"{name} sails on", f"the {ship} ({town})")
 
 
 def musique(rng: random.Random, tokens: int) -> Draft:
-    """From a captain to a ship to its home port."""
+    """From a sailor to a ship to its home port."""
     return _ask(rng, tokens, "The home ports of ships stand in brackets.", _ship)
 
 

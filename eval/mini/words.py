@@ -48,18 +48,14 @@ RIVERS = listed(
 INSTRUMENTS = listed(
     "cello harp trumpet banjo organ oboe flute piano viola clarinet guitar tuba accordion mandolin zither bassoon"
 )
-WORKS_HEAD = listed(
-    "Silent Broken Hidden Winter Crimson Distant Empty Golden Hollow Last Lonely Northern Patient Quiet Restless"
+INSTRUMENT_PREFIXES = ("small ", "silver ", "wooden ", "loud ", "borrowed ", "steel ")
+SHIPS = listed(
+    "Mermaid Albatross Hercules Dolphin Swallow Victoria Neptune Pelican Aurora Falcon Comet Sirius Magpie Triton "
+    "Bonita Walrus Petrel Diana Cormorant Phoenix"
 )
-WORKS_TAIL = listed(
-    "Orchard River Lantern Bridge Harbour Garden Letter Mountain Window Island Mirror Forest Road Summer Tower"
-)
+SHIP_PREFIXES = ("Golden ", "Brave ", "Second ", "Royal ", "Swift ", "Grey ")
 DAYS = listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 MONTHS = listed("January February March April May June July August September October November December")
-TRADES = listed(
-    "carpenter nurse teacher baker sailor painter tailor farmer doctor gardener printer mason potter weaver clerk "
-    "miller"
-)
 ADJECTIVES = listed("grand narrow quiet busy dusty crowded famous small modern noisy cold bright low long plain steep")
 MOODS = listed("calm tired proud curious cheerful worried patient glad silent stubborn hopeful thoughtful")
 WEATHER = listed("rain fog frost snow wind heat mist thunder hail drizzle sunshine cloud")

@@ -49,8 +49,8 @@ class World:
         self.rivers = Deck(rng, "{}", words.RIVERS, prefixes=words.RIVER_PREFIXES)
         self.subjects = Deck(rng, "{}", words.SUBJECTS, prefixes=words.SUBJECT_PREFIXES)
         self.things = Deck(rng, "{} {}", words.MATERIALS, words.OBJECTS)
-        self.instruments = Deck(rng, "{} {}", words.MATERIALS, words.INSTRUMENTS)
-        self.works = Deck(rng, "The {} {}", words.WORKS_HEAD, words.WORKS_TAIL)
+        self.instruments = Deck(rng, "{}", words.INSTRUMENTS, prefixes=words.INSTRUMENT_PREFIXES)
+        self.ships = Deck(rng, "{}", words.SHIPS, prefixes=words.SHIP_PREFIXES)
         self.spots = Deck(rng, "{} the {} {}", words.SIDES, words.ADJECTIVES, words.PLACES)
 
     def pick(self, options: Sequence[str]) -> str:
@@ -100,4 +100,16 @@ _CHATTER = (
     "Supper was late, the talk was {mood}, and the {weather} went on.",
     "They had meant to mend the roof of the {place} since {month}.",
     "All of this was forgotten by {day}, when the {place} opened again.",
+    "Whoever came through the {place} on {day} left with {adjective} shoes.",
+    "The older people compared it with the {weather} of their youth.",
+    "A {mood} dog slept in front of the {place} and let everyone pass.",
+    "For once the {weather} had done no harm.",
+    "The {adjective} street behind the {place} was swept twice that {month}.",
+    "Two {mood} clerks counted the visitors and then counted them again.",
+    "What the {place} lacked in comfort it made up for in company.",
+    "Between {month} and the first {weather} there was hardly a quiet week.",
+    "The choir sang in the {place}, a little late and rather {mood}.",
+    "Somebody suggested a walk to the {place}, and nobody objected.",
+    "Prices had gone up since {month}, which made the talk {mood}.",
+    "It took until {day} to clear the {adjective} path of branches.",
 )
