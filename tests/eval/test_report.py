@@ -85,6 +85,14 @@ def test_findings_name_all_that_share_the_best_average(tmp_path):
     assert block(numbers(view))["findings"][0].startswith("Ratio 0.5: a, b share the best average, 100.00")
 
 
+def test_longbench_e_shows_its_length_buckets(tmp_path):
+    view = simulate(tmp_path / "x" / "m", ["qasper_e"], 12, ARMS[:2], data="longbench_e")
+    of = numbers(view)
+    page = block(of)
+    assert page["buckets"] == ["0-4k", "4-8k", "8k+"] and len(page["rows"]) == 2
+    assert page["rows"][1]["buckets"] == pytest.approx(list(of.rows[1].buckets))
+
+
 # Merging runs.
 
 

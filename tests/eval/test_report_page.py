@@ -8,6 +8,7 @@ import pytest
 
 from eval.plots.measures import numbers
 from eval.report import write_report
+from eval.report.page import page as html
 from eval.report.payload import block
 from tests.eval.hostile import ARMS, HOSTILE, hostile_run
 from tests.eval.simulate import simulate
@@ -271,3 +272,18 @@ def test_a_run_can_be_chosen_where_there_are_several(browser, run, tmp_path):
     assert column(browser, 0) == ["full", "snapkv0.1"] and count(browser) == 3
     assert js(browser, "$('sweep-figure').hidden")
     assert browser.get_log("browser") == []
+
+
+def test_20_000_records_load_in_three_seconds_and_answer_at_once(browser, data, tmp_path):
+    times = 50
+    cells = {name: column * times for name, column in data["cells"].items() if name != "more"}
+    more = {name: column * times for name, column in data["cells"]["more"].items()}
+    large = data | {"samples": data["samples"] * times, "cells": cells | {"more": more}}
+    assert len(cells["score"]) == 20_000
+    path = tmp_path / "report.html"
+    path.write_text(html([large], "large"), encoding="utf-8")
+    show(browser, path, 1280, 900)
+    assert js(browser, "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd") < 3000
+    browser.execute_script("window.start = performance.now(); $('filter-text').value = 'umbra'; search()")
+    assert js(browser, "performance.now() - window.start") < 1000
+    assert count(browser) > 1000 and js(browser, "$('list').children.length") == 25
