@@ -159,7 +159,7 @@ function prediction(s, i) {
   return el("div", { class: `card ${seriesClass(block, arm)}` },
     el("h3", {}, armName(arm), el("span", {}, score === null ? null : el("span", { class: "badge" }, fixed(100 * score, 1)), " ", change && i !== block.full ? badge(change[0]) : null)),
     body,
-    error === null && text !== null ? el("details", { open: false }, el("summary", {}, `${short(at("kept", s, i))} entries kept, ${at("generated", s, i)} tokens${at("looped", s, i) ? ", ends in a loop" : ""}`), numbers(s, i)) : null);
+    error === null && text !== null ? el("details", { open: false }, el("summary", {}, `${short(at("kept", s, i))} entries kept, ${at("generated", s, i)} generated${at("looped", s, i) ? ", ends in a loop" : ""}`), numbers(s, i)) : null);
 }
 
 function numbers(s, i) {
