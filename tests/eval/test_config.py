@@ -30,7 +30,7 @@ def test_every_choice_says_what_it_is(group: str) -> None:
 def test_every_method_can_be_planned_and_built(name: str) -> None:
     plan = plan_of([f"method={name}"])
     assert {arm.method for arm in plan.arms} == {"full", name}
-    if name != "evolkv":  # needs a budget file
+    if name != "evolkv" and not name.startswith("kvpress"):  # they need a budget file, and the package kvpress
         instantiate(plan.arms[-1])
 
 
