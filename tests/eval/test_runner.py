@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +16,10 @@ from eval.runner import run
 from eval.view import load
 from selkv.errors import UserError
 from selkv.selkv import SelKV
+from tests.eval.killed import OPTIONS
 from tests.eval.runs import cells, outcome, overrides, plan, save_model
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +232,18 @@ def test_command_line_errors_reach_the_user_as_one_line(model, tmp_path, capsys)
 
     assert main(overrides(model, tmp_path, "method=selkv", "methods.selkv.alpha=-1")) == 2
     assert "alpha=-1" in capsys.readouterr().err
+
+
+def test_kill_9_at_random_moments_loses_nothing(model, tmp_path):
+    run(plan(model, tmp_path / "whole", *OPTIONS))
+    expected = {key: outcome(record) for key, record in cells(tmp_path / "whole").items()}
+    tables = {path.name: path.read_bytes() for path in (tmp_path / "whole" / "default" / "tiny").glob("table.*")}
+    command = [sys.executable, "-m", "tests.eval.killed", str(model), str(tmp_path / "killed"), "30"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # forked children cannot share a thread pool
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "30"
+    for results in (tmp_path / "killed").iterdir():
+        assert {key: outcome(record) for key, record in cells(results).items()} == expected
+        folder = results / "default" / "tiny"
+        assert {path.name: path.read_bytes() for path in folder.glob("table.*")} == tables
