@@ -128,7 +128,7 @@ def exact_links(keys: Tensor, attention: Tensor, protection: Tensor, count: int)
     attention : Tensor, (Hkv, n)
     protection : Tensor, (Hkv, n), bool
     count : int
-        0 to n - 1.
+        1 to n - 1.
 
     Returns
     -------
