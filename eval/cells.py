@@ -17,13 +17,17 @@ ENGINE = 1
 
 @dataclass(frozen=True)
 class Unit:
-    """Work that shares one prefill: a sample and the indices of the arms that have no record yet."""
+    """Work that shares one prefill: a sample and the indices of the arms that have no record yet.
+
+    `traced` units record which positions they keep.
+    """
 
     dataset: str
     sample: Sample
     prompt: TaskPrompt
     arms: tuple[int, ...]
     keys: tuple[str, ...]
+    traced: bool = False
 
 
 def sample_parts(sample: Sample, prompt: TaskPrompt) -> dict[str, Any]:
@@ -67,11 +71,12 @@ def keys_of(
 def units_of(
     benchmark: Benchmark, keys: Mapping[str, Sequence[Sequence[str]]], done: Mapping[str, set[str]]
 ) -> list[Unit]:
-    """Units that still have something to do; the full cache (arm 0) is first in each."""
+    """Units that still have something to do; the first sample of all is traced."""
     units = []
+    first = next((samples[0] for samples in benchmark.samples.values() if samples), None)
     for dataset, samples in benchmark.samples.items():
         for sample, row in zip(samples, keys[dataset], strict=True):
             missing = tuple(i for i, key in enumerate(row) if key not in done[dataset])
             if missing:
-                units.append(Unit(dataset, sample, benchmark.prompts[dataset], missing, tuple(row)))
+                units.append(Unit(dataset, sample, benchmark.prompts[dataset], missing, tuple(row), sample is first))
     return units

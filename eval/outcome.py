@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from eval.arms import Arm
 from eval.cells import Unit
+from eval.kept import pack
 from eval.records import Record
 from selkv.fidelity import loops
 from selkv.method import Method, hyperparameters
@@ -81,6 +82,9 @@ def record_of(
         seconds=round(seconds, 4),
         fidelity=cell.fidelity,
         looped=loops(cell.text),
+        positions=pack([kept.positions.numpy(force=True) for kept in cell.summary], state.n)
+        if unit.traced and state is not None and cell.error is None
+        else None,
         error=cell.error,
     )
 

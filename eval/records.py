@@ -59,6 +59,8 @@ class Record:
         float, one a layer).
     looped : bool
         Whether the generated text ends in a repetition.
+    positions : dict or None
+        Kept prompt positions (`eval.kept.pack`), for one sample a run.
     error : str or None
         Traceback of a cell that failed; its prediction is then empty and it is never scored.
     """
@@ -91,6 +93,7 @@ class Record:
     seconds: float = 0.0
     fidelity: dict[str, Any] | None = None
     looped: bool = False
+    positions: dict[str, Any] | None = None
     error: str | None = None
 
 

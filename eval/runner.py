@@ -119,11 +119,15 @@ def compute(
 def show(plan: RunPlan, folder: Path) -> None:
     """Write tables and report from the records, print the table and what to do next."""
     from eval import tables
+    from eval.report import rebuild
     from eval.view import load
 
     view = load(folder, plan.results)
     options = tables.Options(baseline=plan.baseline)
-    tables.write_tables(view, folder, options)
+    if plan.report:
+        rebuild([view], folder, options)
+    else:
+        tables.write_tables(view, folder, options)
     console = Console()
     console.print(tables.console(view, options))
     for line in alerts(view):

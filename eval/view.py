@@ -1,7 +1,7 @@
 """An experiment folder as a view on cells: ``manifest.json`` names the arms and the keys, the cells hold the rest.
 
 Layout of the manifest: ``experiment``, ``model``, ``data``, ``scoring`` (name and code_sim), ``protocol`` (what tables
-name), ``notes``; ``arms``: a list of {label, method, params, version, ratio, exact, note} in table order, the full cache
+name), ``notes``; ``arms``: a list of {label, method, params, version, ratio, exact, note} in table order, full
 first; ``tasks``: {dataset: {rows: expected rows of the whole file, selected: samples asked for}} in table order;
 ``cells``: {dataset: [[key of each arm] of each sample]} (sample order, then arm order); ``versions``, ``device``,
 ``sources``, ``prompts``: facts for reproduction.

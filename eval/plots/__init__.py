@@ -1,12 +1,14 @@
 """Plots of a run for papers: PNG and SVG, the same bytes for the same records. Needs matplotlib (extra `report`)."""
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eval.aggregate import FULL
+from eval.kept import unpack
 from eval.plots import bars, curves, heatmaps, layers
 from eval.plots.bars import Bar
 from eval.plots.measures import (
@@ -30,7 +32,7 @@ UNEVEN = 0.01  # budgets whose layers differ by less come from rounding
 Named = Iterator[tuple[str, "Figure"]]
 
 
-def write_plots(of: Numbers, folder: Path, positions: Path | None = None) -> list[Path]:
+def write_plots(of: Numbers, folder: Path) -> list[Path]:
     """Write every plot that the records can fill.
 
     Parameters
@@ -39,8 +41,6 @@ def write_plots(of: Numbers, folder: Path, positions: Path | None = None) -> lis
         The run (`eval.plots.measures.numbers`).
     folder : Path
         Where ``<name>.png`` and ``<name>.svg`` go.
-    positions : Path, optional
-        Kept positions of one sample, where the run stored them: arrays ``<label>/<layer>``, (Hkv, m), and ``n``.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def write_plots(of: Numbers, folder: Path, positions: Path | None = None) -> lis
     with house_style():
         return [
             path
-            for figures in (_sweeps(of, chosen), _differences(of, chosen), _by_layer(of, chosen), _positions(positions))
+            for figures in (_sweeps(of, chosen), _differences(of, chosen), _by_layer(of, chosen), _positions(of))
             for name, figure in figures
             for path in save(figure, folder, name)
         ]
@@ -128,14 +128,13 @@ def _by_layer(of: Numbers, chosen: dict[str, Style]) -> Named:
         yield "gate_histogram", layers.gate_histogram(found, chosen, table.ratio)
 
 
-def _positions(path: Path | None) -> Named:
-    if path is None or not path.exists():
-        return
-    with np.load(path) as arrays:
-        labels = dict.fromkeys(name.rpartition("/")[0] for name in arrays.files if "/" in name)
-        kept = {label: [arrays[f"{label}/{layer}"] for layer in range(_depth(arrays.files, label))] for label in labels}
-        yield "kept_positions", heatmaps.kept_positions(kept, int(arrays["n"]))
-
-
-def _depth(names: Sequence[str], label: str) -> int:
-    return sum(name.rpartition("/")[0] == label for name in names)
+def _positions(of: Numbers) -> Named:
+    """Kept positions of the traced sample at the lowest ratio that has them."""
+    traced = sorted(
+        (record for record in of.view.records.values() if record.positions is not None and record.method != "full"),
+        key=lambda record: (Fraction(record.ratio), record.label),
+    )
+    chosen = {record.label: record for record in traced if record.ratio == traced[0].ratio}
+    if chosen:
+        kept = {arm["label"]: unpack(chosen[arm["label"]].positions or {}) for arm in of.arms if arm["label"] in chosen}
+        yield "kept_positions", heatmaps.kept_positions(kept, traced[0].n)

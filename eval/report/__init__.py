@@ -68,7 +68,7 @@ def rebuild(views: Sequence[View], folder: Path, options: Options | None = None)
             if len(runs) == 1
             else Path("plots") / f"{manifest['model']}-{manifest['data']}".replace("/", "_")
         )
-        written += write_plots(run, folder / name, positions=run.view.folder / "positions.npz")
+        written += write_plots(run, folder / name)
     return written
 
 

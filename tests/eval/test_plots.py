@@ -2,10 +2,12 @@
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from eval.kept import pack, unpack
 from eval.plots import write_plots
 from eval.plots.heatmaps import _density
 from eval.plots.measures import FIDELITY, Fidelity, budgets, by_arm, fidelity, intervals, layer_values, numbers, scores
@@ -25,10 +27,12 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plots(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plots")
-    positions = folder / "positions.npz"
-    kept: dict = {f"selkv/{layer}": np.arange(25)[None] + layer for layer in range(4)}
-    np.savez(positions, n=100, **kept)
-    return write_plots(numbers(run, "pyramidkv"), folder, positions)
+    kept = pack([np.arange(25)[None] + layer for layer in range(4)], 100)
+    records = {
+        key: replace(record, positions=kept) if (record.dataset, record.index) == ("qasper", 0) else record
+        for key, record in run.records.items()
+    }
+    return write_plots(numbers(replace(run, records=records), "pyramidkv"), folder)
 
 
 def known(values):
@@ -122,3 +126,10 @@ def test_no_two_series_look_alike_even_where_the_colours_repeat():
     chosen = styles(labels)
     assert len(set(chosen.values())) == len(labels) and chosen["full"] == FULL
     assert len({chosen[f"method{i}"].color for i in range(7)}) == len(PALETTE)
+
+
+def test_kept_positions_survive_packing():
+    draw = np.random.default_rng(0)
+    layers = [np.sort(draw.permuted(np.tile(np.arange(50), (3, 1)), axis=1)[:, :20], axis=1) for _ in range(4)]
+    layers[2][1, 15:] = -1
+    assert all((a == b).all() for a, b in zip(unpack(pack(layers, 50)), layers, strict=True))
