@@ -40,9 +40,10 @@ class Settings(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A unit after prefill: its state, the question that is asked after compression, when to stop."""
+    """A unit after prefill: its compressed ids, their state, the question that is asked afterwards, when to stop."""
 
     unit: Unit
+    ids: Sequence[int]
     state: Prefill
     question: Sequence[int]
     stop: Stop
@@ -119,7 +120,7 @@ class Worker:
         options = self.settings.prefill
         state = prefill(self.model, torch.tensor(ids), needs, chunk=options["chunk"], mode=options["mode"])
         stop = Stop(*stopping(self.tokenizer, self.model.generation_config, unit.prompt, unit.prompt.chat))
-        return Task(unit, state, question, stop)
+        return Task(unit, ids, state, question, stop)
 
     def _batches(self, arms: Sequence[int], task: Task) -> list[list[int]]:
         """Arms that decode together: native ones alone, the others in ragged batches that memory allows."""
@@ -145,10 +146,15 @@ class Worker:
         ]
 
     def _cache(self, arms: Sequence[int], task: Task) -> tuple[CompressedCache, list[list[Kept]]]:
-        jobs = [self.jobs[arm] for arm in arms]
+        jobs = self._bound(arms, task)
         if is_native(jobs[0].method):
             return native_cache(jobs[0], task.state, self.settings.sliding_layers)
         return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers)
+
+    def _bound(self, arms: Sequence[int], task: Task) -> list[Job]:
+        """The arms' jobs for this prompt: peers behind an adapter run their own prefill here."""
+        ids, jobs = torch.tensor(task.ids), [self.jobs[arm] for arm in arms]
+        return [Job(job.method.bound(self.model, ids, job.ratio), job.ratio) for job in jobs]
 
     def _with_fidelity(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
         """Cells with their agreement to the full cache, whose own text is decoded here if it is not among them."""
@@ -161,7 +167,7 @@ class Worker:
         return list(by_arm.values())
 
     def _measure(self, cells: Sequence[Cell], task: Task, full: Sequence[int]) -> list[Cell]:
-        jobs = [self.jobs[cell.arm] for cell in cells]
+        jobs = self._bound([cell.arm for cell in cells], task)
         # a text that ended at once is forced by the token that would have come without a stop
         text = list(full) or [int(choose(task.state.logits[None], task.stop, 0))]
         if is_native(jobs[0].method):

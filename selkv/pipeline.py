@@ -35,11 +35,12 @@ class SelKVPipeline(TextGenerationPipeline):
         super().__init__(*args, **options)
         self.method, self.ratio = method, ratio
 
-    def _forward(self, input_tensors: Any, **options: Any) -> Any:
-        ids, prompt = input_tensors["input_ids"], input_tensors["prompt_text"]
+    def _forward(self, *inputs: Any, **options: Any) -> Any:
+        (tensors,) = inputs  # the base classes do not agree on this argument's name
+        ids, prompt = tensors["input_ids"], tensors["prompt_text"]
         options.pop("prefix_length", None)
         out = generate(
-            self.model, ids, self.method, self.ratio, attention_mask=input_tensors.get("attention_mask"), **options
+            self.model, ids, self.method, self.ratio, attention_mask=tensors.get("attention_mask"), **options
         )
         return {
             "generated_sequence": out.reshape(len(ids), -1, out.shape[1]),
