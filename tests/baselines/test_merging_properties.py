@@ -1,6 +1,5 @@
 """What holds for every merging method and every option of it (budgets, identity and heads: test_method_properties)."""
 
-import time
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -12,7 +11,6 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from baselines.cam import CaM
 from baselines.d2o import D2O
@@ -20,16 +18,14 @@ from baselines.ems import EMS
 from baselines.explore import Merge, kept_mask
 from baselines.h2o import H2O
 from baselines.keepkv import KeepKV
-from baselines.kvmerger import KVMerger, exact_links, leaders, link_similarity, runs
+from baselines.kvmerger import KVMerger
 from baselines.lookm import LookM
-from baselines.merging import Gated, Merging, readers, received
+from baselines.merging import Gated, Merging, received
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
-from baselines.weightedkv import WeightedKV, merge_right, schedule
-from selkv.merge import cosine, gate_weight
-from selkv.scores import mask_of
+from baselines.weightedkv import WeightedKV
 from selkv.state import LayerState, keep
-from tests.baselines.merging_layers import build, random_layer
+from tests.baselines.merging_layers import random_layer
 
 CLOSED = 2.0  # a threshold that no cosine reaches
 METHODS: dict[str, Gated] = {
@@ -195,112 +191,6 @@ def test_d2o_layers_share_the_same_total(share, scale):
     budgets = D2O(allocation="variance").budgets(SimpleNamespace(layers=layers), ratio)
     assert sum(budgets) == sum(D2O().budgets(SimpleNamespace(layers=layers), ratio))
     assert len(set(budgets)) > 1
-
-
-# slow twins
-
-
-def slow_algorithm_1(values: Tensor, average: Tensor, kept: Tensor, gate: str) -> Tensor:
-    merged = values.clone()
-    for head in range(len(values)):
-        alive = list(range(values.shape[1]))
-        for j in sorted((~kept[head]).nonzero()[:, 0].tolist(), key=lambda j: (float(average[head, j]), j)):
-            place = alive.index(j)
-            if place + 1 < len(alive):
-                i = alive[place + 1]
-                g = 1.0 if gate == "none" else max(float(cosine(values[head, j], merged[head, i])), 0.0)
-                w, v = g * average[head, j], average[head, i]
-                merged[head, i] = (w * merged[head, j] + v * merged[head, i]) / (w + v)
-            alive.remove(j)
-    return merged
-
-
-@pytest.mark.parametrize("gate", ["none", "cosine"])
-def test_weightedkv_follows_algorithm_1(gate):
-    layer = random_layer(n=70)
-    average = received(layer, "all", 32) / readers(layer, "all", 32)
-    average[:, 10:40] = average[:, 10:40].round(decimals=2)  # ties
-    kept = torch.rand(2, 70, generator=torch.Generator().manual_seed(1)) < 0.3
-    merged, survivor, weight, routed = merge_right(layer.values, average, kept, gate)
-    expected = slow_algorithm_1(layer.values, average, kept, gate)
-    torch.testing.assert_close(merged[kept], expected[kept], rtol=1e-5, atol=1e-5)
-    last = int(kept[0].nonzero()[-1])
-    assert bool(routed[0, :last][~kept[0, :last]].all()) and not routed[0, last:].any()
-    assert bool((weight[kept] == 0).all()) and bool((weight <= 1).all())
-    assert bool((survivor >= torch.arange(70)).all())
-
-
-def test_weightedkv_gate_multiplies_along_the_way():
-    """Entry 0 goes into 1 and 1 into 2: what arrives of 0 is the product of both gates."""
-    values = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]])
-    average = torch.tensor([[0.1, 0.2, 0.3]])
-    weight = merge_right(values, average, torch.tensor([[False, False, True]]), "cosine")[2]
-    first = gate_weight(values, torch.tensor([[1, 2, 2]]), "cosine")[0]
-    torch.testing.assert_close(weight[0, :2], torch.stack([first[0] * first[1], first[1]]))
-
-
-def test_weightedkv_turns_are_few_and_fast():
-    """n = 32k, 8 heads, d = 128: under a second of two quiet cores; processor time leaves room for a busy machine."""
-    draw = torch.Generator().manual_seed(0)
-    values, average = torch.randn(8, 32768, 128, generator=draw), torch.rand(8, 32768, generator=draw)
-    kept = mask_of(WeightedKV()._stay(average, 8192), 32768)
-    assert schedule(average, kept).turn.max() < 100
-    start = time.process_time()
-    merge_right(values, average, kept, "none")
-    assert time.process_time() - start < 2
-
-
-def test_kvmerger_merges_the_most_similar_free_links():
-    layer = random_layer()
-    attention = received(layer, "all", 32)
-    protection = torch.zeros(2, 96, dtype=torch.bool)
-    protection[:, 80:] = True
-    for count in (1, 40, 79, 85, 95):
-        links = exact_links(layer.keys, attention, protection, count)
-        assert bool((links.sum(1) == count).all())
-        if count <= 79:
-            assert not links[:, 79:].any()
-            order = link_similarity(layer.keys)[:, :79].sort(dim=1, descending=True).indices[:, :count]
-            assert torch.equal(links, mask_of(order, 95))
-
-
-def test_kvmerger_leaders():
-    attention = torch.tensor([[1.0, 3.0, 3.0, 2.0, 5.0, 4.0]])
-    run = runs(torch.tensor([[True, True, False, True, True]]))
-    assert run.tolist() == [[0, 0, 0, 1, 1, 1]]
-    target, found = leaders(attention, run, torch.tensor([[True, True, True, True, False, True]]))
-    assert target.tolist() == [[1, 1, 1, 5, 5, 5]] and bool(found.all())
-    assert not leaders(attention, run, torch.tensor([[True, False, False, False, False, False]]))[1][0, 3:].any()
-
-
-def test_set_size_scales_equal_values_by_their_number():
-    """The reason for value_scale=convex: equal clusters of size c give c times the values."""
-    layer = build(torch.ones(1, 12, 4), torch.ones(1, 12, 4))
-    kept = KVMerger(value_scale="set_size", recent=0.0, heavy=0.0).compress(layer, 4)
-    assert float(kept.values[..., 0].sum()) == pytest.approx(12)
-
-
-def test_cam_draws_are_seeded_and_average_to_the_expectation():
-    layer = random_layer()
-    drawn = CaM(stochastic=True, seed=3)
-    assert torch.equal(drawn.compress(layer, 48).values, drawn.compress(layer, 48).values)
-    before = torch.get_rng_state()
-    samples = [CaM(stochastic=True, seed=s).compress(layer, 48).values for s in range(300)]
-    assert torch.equal(before, torch.get_rng_state())
-    expected = CaM().compress(layer, 48).values
-    torch.testing.assert_close(torch.stack(samples).mean(0), expected, rtol=0, atol=0.15)
-    other = replace(layer, layer=1)
-    assert not torch.equal(drawn.compress(other, 48).values, drawn.compress(layer, 48).values)
-
-
-def test_ems_drops_what_is_unlike_or_unimportant():
-    layer = random_layer()
-    assert EMS(recent=8, threshold=1.0).compress(layer, 48).counters["routed"] == 0
-    some = EMS(recent=8, threshold=0.0, share=1.0).compress(layer, 48).counters
-    assert some["routed"] == pytest.approx(24 / 72)
-    kept = EMS(recent=8, threshold=0.0, share=3.0).compress(layer, 48)
-    lengths = layer.keys.norm(dim=-1).gather(1, kept.positions)
-    torch.testing.assert_close(kept.keys.norm(dim=-1), lengths)  # directions turn, lengths stay
 
 
 def test_example_of_the_documentation():
