@@ -14,11 +14,15 @@ from selkv.state import take
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine along the last axis in float32, exactly 0 where either vector is zero."""
     x, y = x.float(), y.float()
-    # each vector is normalised by its own largest element first: squares of tiny or huge entries would leave float32
-    x = x / x.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    y = y / y.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    norm = x.norm(dim=-1) * y.norm(dim=-1)
-    return torch.where(norm > 0, (x * y).sum(-1) / norm.clamp(min=1e-30), 0.0).clamp(-1, 1)
+    dot, norm = torch.einsum("...d,...d->...", x, y), x.norm(dim=-1) * y.norm(dim=-1)
+    # squares of tiny or huge entries leave float32: those rows, rare beyond zeros, again in float64
+    odd = ~((norm > 1e-24) & (norm < 1e24))
+    if bool(odd.any()):
+        wide, other = x[odd].double(), y[odd].double()
+        length = wide.norm(dim=-1) * other.norm(dim=-1)
+        exact = torch.linalg.vecdot(wide, other) / torch.where(length > 0, length, 1.0)
+        return (dot / norm).masked_scatter(odd, exact.float()).clamp(-1, 1)
+    return (dot / norm).clamp(-1, 1)
 
 
 def gate_weight(values: Tensor, target: Tensor, gate: str | float | None) -> Tensor:
@@ -88,6 +92,79 @@ def weighted_merge(
     touched = (scatter_sum(arrived.float(), target) > 0) & (total != 0)
     merged = numerator / torch.where(touched, total, torch.ones_like(total))[..., None]
     return torch.where(touched[..., None], merged, x.float())
+
+
+def sum_by_target(x: Tensor, weight: Tensor, target: Tensor, index: Tensor) -> Tensor:
+    """Weighted sum of all entries that go to each of some targets, in a fixed order: the same bits on every run.
+
+    Parameters
+    ----------
+    x : Tensor, (Hkv, n, d)
+    weight : Tensor, (Hkv, n), float32
+    target : Tensor, (Hkv, n), int64
+    index : Tensor, (Hkv, m), int64
+        The targets that are wanted.
+
+    Returns
+    -------
+    Tensor, (Hkv, m, d), float32
+    """
+    bags = torch.arange(index.numel(), device=index.device).view_as(index)
+    bag, order = torch.full_like(target, index.numel()).scatter_(1, index, bags).gather(1, target).flatten().sort()
+    edges = torch.searchsorted(bag, torch.arange(index.numel() + 1, device=index.device))
+    order = order[: int(edges[-1])]
+    table, weights = x.reshape(-1, x.shape[-1]).float(), weight.flatten()[order]
+    summed = F.embedding_bag(order, table, edges, mode="sum", per_sample_weights=weights, include_last_offset=True)
+    return summed.view(*index.shape, -1)
+
+
+def absorb(
+    values: Tensor,
+    attention: Tensor,
+    index: Tensor,
+    target: Tensor,
+    routed: Tensor,
+    gate: str | float | None,
+    block: int = 2**15,
+) -> tuple[Tensor, Tensor]:
+    """Gate routed entries and merge them into the kept ones by attention (SelKV Eqs. 4 and 5).
+
+    The same as `gate_weight` and `weighted_merge` with own = attention and weight = gate * attention. Only what is
+    routed is compared, in blocks: no copy of all values is made but the one that half precision needs.
+
+    Parameters
+    ----------
+    values : Tensor, (Hkv, n, d)
+        Before the merge.
+    attention : Tensor, (Hkv, n), float32
+        Non-negative weight of each entry.
+    index : Tensor, (Hkv, m), int64
+        Kept entries.
+    target : Tensor, (Hkv, n), int64
+        A kept entry where `routed`; kept entries go to themselves.
+    routed : Tensor, (Hkv, n), bool
+    gate : str, float or None
+        As in `gate_weight`.
+    block : int
+        Entries compared at once.
+
+    Returns
+    -------
+    merged : Tensor, (Hkv, m, d), float32
+        Entries that received nothing are returned bit for bit.
+    gate : Tensor, (Hkv, n), float32
+        0 where not routed.
+    """
+    heads, entries = routed.nonzero(as_tuple=True)
+    values = values.float()
+    blocks = zip(heads.split(block), entries.split(block), target[routed].split(block), strict=True)
+    agreement = [gate_between(values[head, entry], values[head, goal], gate) for head, entry, goal in blocks]
+    weight = torch.zeros_like(attention).masked_scatter(routed, torch.cat(agreement))
+    given = weight * attention
+    own, mass, received = take(values, index).float(), take(attention, index), take(scatter_sum(given, target), index)
+    summed = sum_by_target(values, given.scatter(1, index, mass), target, index)
+    touched = received > 0
+    return torch.where(touched[..., None], summed / (mass + received).masked_fill(~touched, 1)[..., None], own), weight
 
 
 def arrival(target: Tensor, routed: Tensor) -> Tensor:

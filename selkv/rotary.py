@@ -5,6 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+NO_ROTATION = (
+    "re-embedding kept keys (reposition, reembed) needs rotary frequencies that do not change with the length; this "
+    "model has dynamic NTK or LongRoPE ones, or none. Leave it off."
+)
+
 
 def rotate(keys: Tensor, shift: Tensor, inv_freq: Tensor) -> Tensor:
     """Rotate cached keys by `shift` positions.

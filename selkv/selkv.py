@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from selkv.compensate import FLOOR, attention_ratio
-from selkv.merge import gate_weight, weighted_merge
+from selkv.errors import UserError
+from selkv.merge import absorb
 from selkv.method import Method, at_least, choice
-from selkv.rotary import rotate
+from selkv.rotary import NO_ROTATION, close_gaps
 from selkv.routing import (
     bucket_argmax,
     bucket_leaders,
@@ -129,18 +130,19 @@ class SelKV(Method):
     def needs(self, n: int, budget: int) -> Needs:
         """The window; the block-diagonal attention of all queries for literal routing."""
         literal_blocks = frozenset({self.bucket}) if self.routing == "literal" and self.merge else frozenset()
-        return Needs(window=self.window, blocks=literal_blocks)
+        return Needs(window=self.window, blocks=literal_blocks, rotation=self.reposition)
 
     def compress(self, layer: LayerState, budget: int) -> Kept:
         """Select, route, gate, merge, compensate (section 1 of docs/methods.md)."""
         m = budget // layer.kv_heads
         if m >= layer.n:
             return keep_all(layer)
+        layer = layer if layer.memo is not None else layer.remembering()
         attention = self._attention(layer)
-        index, own = self._select(layer, attention, m)
+        index, own, union = self._select(layer, attention, m)
         kept = self._merge(layer, attention, index, own) if self.merge else keep(layer, index)
-        kept = kept._replace(counters={**kept.counters, **self._selection_counters(attention, index, own)})
-        return self._repositioned(layer, kept) if self.reposition else kept
+        counters = {**kept.counters, "union": float(union), "evicted_first_share": self._first_share(layer, index)}
+        return self._repositioned(layer, kept._replace(counters=counters))
 
     # 1-2. attention of the window on each entry
 
@@ -153,12 +155,23 @@ class SelKV(Method):
         age = torch.arange(layer.n - 1, -1, -1, device=a.device)
         return a / (age + 1).clamp(max=received.shape[1])
 
+    def _first_share(self, layer: LayerState, index: Tensor) -> float:
+        """Share of the window's attention on position 0, mean over the heads; 0 for heads that keep it."""
+        if int(layer.positions[0]) != 0:
+            return 0.0
+        share = group_reduce(layer.window_attention(self.window)[:, :, 0], layer.kv_heads).mean(-1)
+        return float((share * (index[:, 0] != 0)).mean())
+
     # 4-5. contribution scores and the kept set
 
     def _score(self, layer: LayerState, attention: Tensor, candidates: int) -> Tensor:
         """c[h, j] over the candidates, the entries before the recent window; (Hkv, C)."""
         order = {"l1": 1, "l2": 2}.get(self.value_norm)
-        norm = torch.ones_like(attention) if order is None else layer.values.float().norm(p=order, dim=-1)
+        norm = (
+            torch.ones_like(attention)
+            if order is None
+            else torch.linalg.vector_norm(layer.values, order, dim=-1, dtype=torch.float32)
+        )
         if self.pool_region == "candidates":
             attention, norm = attention[:, :candidates], norm[:, :candidates]
         if self.pool_on == "score":
@@ -170,23 +183,26 @@ class SelKV(Method):
         gqa = layer.queries.shape[0] > layer.kv_heads
         return gqa if self.selection_scope == "auto" else self.selection_scope != "per_head"
 
-    def _select(self, layer: LayerState, attention: Tensor, m: int) -> tuple[Tensor, Tensor]:
-        """Kept entries (Hkv, m), ascending, and each head's own best with the recent ones (Hkv, n) bool."""
-        n, recent = layer.n, min(self.recent, m)
+    def _select(self, layer: LayerState, attention: Tensor, m: int) -> tuple[Tensor, Tensor, int]:
+        """Kept entries (Hkv, m), ascending; each head's own best and recent ones (Hkv, n) bool; union before the trim.
+
+        The union is that of the heads' best entries before the recent window.
+        """
+        n, heads, recent = layer.n, layer.kv_heads, min(self.recent, m)
         candidates, wanted = n - recent, m - recent
         score = self._score(layer, attention, candidates)
         sinks = torch.arange(candidates, device=score.device) < min(self.sinks, wanted)
         score = protect(score, sinks)
-        best = mask_of(top(score, wanted), n)
-        own = best | last(n, recent, best.device)
-        if not self._shares(layer):
-            return top(own.float(), m), own
-        mean = score.mean(0)
-        if self.selection_scope != "shared_mean":
-            union = best[:, :candidates].any(0)
-            mean = mean.masked_fill(~union, float("-inf"))
-        shared = torch.cat([top(mean, wanted), torch.arange(candidates, n, device=mean.device)])
-        return shared.expand(layer.kv_heads, -1), own
+        chosen = top(score, wanted)
+        best = mask_of(chosen, n)
+        own, union = best | last(n, recent, best.device), best[:, :candidates].any(0)
+        if self._shares(layer):
+            mean = score.mean(0)
+            if self.selection_scope != "shared_mean":
+                mean = mean.masked_fill(~union, float("-inf"))
+            chosen = top(mean, wanted).expand(heads, -1)
+        tail = torch.arange(candidates, n, device=score.device).expand(heads, -1)
+        return torch.cat([chosen, tail], 1), own, int(union.sum())
 
     # 6. routing
 
@@ -222,28 +238,24 @@ class SelKV(Method):
     def _merge(self, layer: LayerState, attention: Tensor, index: Tensor, own: Tensor) -> Kept:
         kept = mask_of(index, layer.n)
         target, routed = self._route(layer, attention, kept, own)
-        gate = gate_weight(layer.values, target, self.gate).masked_fill(~routed, 0.0)
-        merged = weighted_merge(layer.values, attention, target, gate * attention)
-        log_ratio = take(attention_ratio(attention, target, gate, self.eps), index).log()
-        counters = self._merge_counters(attention, kept, routed, gate, log_ratio)
+        values, gate = absorb(layer.values, attention, index, target, routed, self.gate)
+        ratio = take(attention_ratio(attention, target, gate, self.eps), index)
+        counters = self._merge_counters(attention, kept, routed, gate, ratio)
+        bias = self.alpha * self._log_ratio(layer, ratio)
+        return keep(layer, index)._replace(values=values.to(layer.values.dtype), bias=bias, counters=counters)
+
+    def _log_ratio(self, layer: LayerState, ratio: Tensor) -> Tensor:
+        """Log R, clamped, averaged over the KV heads that share one kept set; (Hkv, m)."""
+        log_ratio = ratio.log()
         if self.max_log_ratio is not None:
             log_ratio = log_ratio.clamp(max=self.max_log_ratio)
-        if self._shares(layer):
-            log_ratio = self._head_mean(log_ratio)
-        bias = self.alpha * log_ratio
-        plain = keep(layer, index)
-        values = take(merged, index).to(layer.values.dtype)
-        return plain._replace(values=values, bias=bias, counters=counters)
-
-    def _head_mean(self, log_ratio: Tensor) -> Tensor:
-        """Log R averaged over the KV heads that share one kept set; (Hkv, m)."""
-        if self.ratio_reduce == "none":
+        if not self._shares(layer) or self.ratio_reduce == "none":
             return log_ratio
         mean = log_ratio.mean(0) if self.ratio_reduce == "logmean" else log_ratio.exp().mean(0).log()
         return mean.expand_as(log_ratio)
 
     def _merge_counters(
-        self, attention: Tensor, kept: Tensor, routed: Tensor, gate: Tensor, log_ratio: Tensor
+        self, attention: Tensor, kept: Tensor, routed: Tensor, gate: Tensor, ratio: Tensor
     ) -> dict[str, float]:
         evicted, count = ~kept, routed.sum()
         return {
@@ -252,25 +264,15 @@ class SelKV(Method):
             "gate_zero": float(((gate == 0) & routed).sum() / count.clamp(min=1)),
             "mean_gate": float(gate.sum() / count.clamp(min=1)),
             "floored": float((kept & (attention < self.eps)).sum()),
-            "max_log_ratio": float(log_ratio.max()),
+            "max_log_ratio": float(ratio.max().log()),
         }
-
-    def _selection_counters(self, attention: Tensor, index: Tensor, own: Tensor) -> dict[str, float]:
-        """Union size before the trim, and the attention share of position 0 where it was evicted."""
-        lost_first = attention[:, 0] / attention.sum(-1) * (index[:, 0] != 0)
-        return {"union": float(own.any(0).sum()), "evicted_first_share": float(lost_first.mean())}
 
     # 10. repositioning
 
     def _repositioned(self, layer: LayerState, kept: Kept) -> Kept:
         """Re-embed kept keys as a block that ends just before the next token (Eq. 7, anchored at the end)."""
+        if not self.reposition:
+            return kept
         if layer.inv_freq is None:
-            raise ValueError(
-                "reposition=true needs rotary frequencies that do not change with the length; this model has none or "
-                "dynamic NTK/LongRoPE ones. Use reposition=false."
-            )
-        m = kept.positions.shape[1]
-        new = layer.positions[-1] + 1 - m + torch.arange(m, device=kept.positions.device)
-        return kept._replace(
-            keys=rotate(kept.keys, new - kept.positions, layer.inv_freq), positions=new.expand_as(kept.positions)
-        )
+            raise UserError(NO_ROTATION)
+        return kept._replace(keys=close_gaps(kept.keys, kept.positions, int(layer.positions[-1]), layer.inv_freq))

@@ -25,15 +25,23 @@ class Needs(NamedTuple):
         Attention that each key received from all prompt queries (H2O's score); costs a second pass over the logits.
     blocks : frozenset of int
         Bucket sizes B whose block-diagonal attention is wanted (SelKV's literal routing, Eq. 3).
+    rotation : bool
+        Whether keys will be moved to other positions: prefill refuses models whose rotary frequencies change.
     """
 
     window: int = 32
     column_mass: bool = False
     blocks: frozenset[int] = frozenset()
+    rotation: bool = False
 
     def union(self, other: "Needs") -> "Needs":
         """Needs that serve both."""
-        return Needs(max(self.window, other.window), self.column_mass or other.column_mass, self.blocks | other.blocks)
+        return Needs(
+            max(self.window, other.window),
+            self.column_mass or other.column_mass,
+            self.blocks | other.blocks,
+            self.rotation or other.rotation,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,4 +198,5 @@ def keep_all(layer: LayerState) -> Kept:
 
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Gather along the entry axis: x (Hkv, n[, d]) with index (Hkv, m) gives (Hkv, m[, d])."""
-    return x.gather(1, index if x.dim() == 2 else index[..., None].expand(*index.shape, x.shape[-1]))
+    heads = torch.arange(len(index), device=index.device)[:, None]
+    return x[heads, index]
