@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from eval import dry_run
+from eval import dry_run, tracking
 from eval.alerts import alerts
 from eval.arms import instantiate
 from eval.benchmarks import load_benchmark
@@ -37,6 +37,7 @@ def run(plan: RunPlan) -> int:
     int
         0; 1 where a cell failed; 130 after Ctrl-C.
     """
+    tracking.require(plan.tracking)
     methods = [instantiate(arm) for arm in plan.arms]
     if plan.dry_run:
         return preview(plan, methods)
@@ -132,6 +133,7 @@ def show(plan: RunPlan, folder: Path) -> None:
     console.print(tables.console(view, options))
     for line in alerts(view):
         console.print(f"[yellow]! {line}[/yellow]", highlight=False)
+    tracking.log(plan, folder, view)
     console.print(
         f"\nResults are in {folder}/ (report.html, table.md, table.csv, table.tex, scores.csv, plots).", highlight=False
     )
