@@ -36,7 +36,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
 
 # Folders of results/ that are no run's.
-RESERVED = ("cells", "multirun", "reference")
+RESERVED = ("budgets", "cells", "multirun", "reference")
 
 
 @dataclass(frozen=True)

@@ -93,14 +93,14 @@ class Worker:
         """
         started = time.perf_counter()
         try:
-            task = self._prefill(unit)
+            task = self.prefill(unit)
         except Exception:  # whatever a sample does to a model must not end a run of thousands: it is recorded
             failure = traceback.format_exc()
             advance(len(unit.arms))
             return [self._record(unit, Cell(arm, error=failure), None, 0.0) for arm in unit.arms]
         cells: list[Cell] = []
-        for batch in self._batches(unit.arms, task):
-            for cell in in_halves([Cell(arm) for arm in batch], lambda cells: self._decode(cells, task)):
+        for batch in self.batches(unit.arms, task):
+            for cell in in_halves([Cell(arm) for arm in batch], lambda cells: self.decode(cells, task)):
                 cells.append(cell)
                 advance(1)
         if self.settings.fidelity:
@@ -108,7 +108,7 @@ class Worker:
         share = (time.perf_counter() - started) / len(cells)
         return [self._record(unit, cell, task.state, share) for cell in sorted(cells, key=lambda cell: cell.arm)]
 
-    def _prefill(self, unit: Unit) -> Task:
+    def prefill(self, unit: Unit) -> Task:
         """One prefill that serves every missing arm; of the context alone where the question comes afterwards."""
         prompt = encode(unit.sample, unit.prompt, self.tokenizer, self.settings.protocol)
         border = prompt.context if self.settings.compress == "context" else len(prompt.ids)
@@ -122,7 +122,7 @@ class Worker:
         stop = Stop(*stopping(self.tokenizer, self.model.generation_config, unit.prompt, unit.prompt.chat))
         return Task(unit, ids, state, question, stop)
 
-    def _batches(self, arms: Sequence[int], task: Task) -> list[list[int]]:
+    def batches(self, arms: Sequence[int], task: Task) -> list[list[int]]:
         """Arms that decode together: native ones alone, the others in ragged batches that memory allows."""
         alone = [arm for arm in arms if self.settings.deterministic or is_native(self.jobs[arm].method)]
         together = [arm for arm in arms if arm not in alone]
@@ -134,7 +134,8 @@ class Worker:
         batches = plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)
         return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in batches]
 
-    def _decode(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
+    def decode(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
+        """Texts of some cells, decoded in one ragged batch."""
         started = time.perf_counter()
         cache, summaries = self._cache([cell.arm for cell in cells], task)
         logits = ask(self.model, cache, task.question) if task.question else task.state.logits
@@ -160,8 +161,8 @@ class Worker:
         """Cells with their agreement to the full cache, whose own text is decoded here if it is not among them."""
         by_arm = {cell.arm: cell for cell in cells}
         good = [cell.arm for cell in cells if cell.error is None]
-        full = by_arm[0].text if 0 in good else self._decode([Cell(0)], task)[0].text
-        for batch in self._batches(good, task):
+        full = by_arm[0].text if 0 in good else self.decode([Cell(0)], task)[0].text
+        for batch in self.batches(good, task):
             measured = in_halves([by_arm[arm] for arm in batch], lambda cells: self._measure(cells, task, full))
             by_arm.update((cell.arm, cell) for cell in measured)
         return list(by_arm.values())

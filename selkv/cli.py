@@ -13,6 +13,7 @@ COMMANDS = {
     "report": ("eval.report.cli", "rebuild tables, plots and report.html from records"),
     "export": ("eval.export_cli", "write a run in LongBench's own layout"),
     "compare": ("eval.compare_cli", "put a run beside published numbers"),
+    "search": ("eval.evolkv_cli", "search layer budgets for method=evolkv"),
     "doctor": ("eval.doctor_cli", "check model, data, prompts and memory before a run"),
     "efficiency": ("eval.efficiency_cli", "measure time and memory against prompt length"),
 }

@@ -1,0 +1,134 @@
+"""Command line of EvolKV's search: from training samples to a budget file."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from eval.evolkv.search import Found, Search, groups, search
+from selkv.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from eval.arms import Arm
+    from eval.config import RunPlan
+
+HELP = """\
+Usage: evolkv_search [KEY=VALUE ...]      the same options as python run.py, one ratio, and:
+
+  search.samples=2         training samples a task (the paper's searches use about 30 in all)
+  search.seed=1            of the training samples and of the search; not the seed of the run that reports
+  search.iterations=10     generations a group
+  search.population=null   candidates a generation; null is CMA-ES's own, 10 for a group of 8
+  search.group=8           consecutive layers that are searched together
+  search.sigma=0.3         first step size, in units of the uniform budget
+  search.output=null       budget file; null is results/budgets/<model>-<data>-<ratio>.json
+
+Layer budgets for method=evolkv, found by CMA-ES on the task metric over samples that the run with the same options
+does not report. One prefill a sample serves all candidates; those of a generation are decoded together.
+
+examples:
+  python scripts/evolkv_search.py ratio=0.25
+  python scripts/evolkv_search.py model=llama31 data=longbench limit=50 ratio=0.1 search.iterations=20
+exit status: 0 written, 2 bad options (one line says what is wrong), 130 interrupted (the best so far is written)"""
+
+
+@dataclass(frozen=True)
+class Options(Search):
+    """All of ``search.*``: the search, how many samples a task it trains on, and where the budget file goes."""
+
+    samples: int = 2
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1:
+            raise UserError(f"search.samples={self.samples} is not a whole number of at least 1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Search and write the budget file; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return 0
+    try:
+        return _search(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _search(arguments: Sequence[str]) -> int:
+    from eval.app import plan_of
+    from eval.evolkv.budget_file import content_of, write
+    from eval.evolkv.training import trainer_of, training_benchmark
+
+    options = options_of([text for text in arguments if text.startswith("search.")])
+    plan = plan_of(["method=[evolkv]", *(text for text in arguments if not text.startswith("search."))])
+    arm = arm_of(plan)
+    benchmark = training_benchmark(plan, options.samples, options.seed)
+    path = Path(options.output or plan.results / "budgets" / f"{_stem(plan, arm)}.json")
+    samples = sum(map(len, benchmark.samples.values()))
+    print(f"{samples} training samples of {len(benchmark.samples)} tasks; budget file: {path}", file=sys.stderr)
+    if plan.dry_run:
+        return 0
+    trainer = trainer_of(plan, benchmark, arm)
+    found, interrupted = watched(trainer, trainer.layers, options)
+    if found is None:
+        return 130
+    write(path, content_of(plan, arm, benchmark, options, found, interrupted))
+    print(
+        f"score on the training samples: {found.score:.2f} with the found budgets, {found.uniform:.2f} with uniform "
+        f"ones, after {found.evaluations} evaluations (what they are worth shows on other samples only).\nUse them:  "
+        f"python run.py method=[snapkv,evolkv] methods.evolkv.budget_file={path} ratio={arm.ratio_text} baseline=snapkv"
+    )
+    return 130 if interrupted else 0
+
+
+def options_of(arguments: Sequence[str]) -> Options:
+    """Read ``search.key=value`` arguments; values are YAML as in Hydra."""
+    given = {}
+    known = [field.name for field in fields(Options)]
+    for text in arguments:
+        key, _, value = text.removeprefix("search.").partition("=")
+        if key not in known:
+            raise unknown("option", f"search.{key}", [f"search.{name}" for name in known])
+        given[key] = yaml.safe_load(value)
+    return Options(**given)
+
+
+def arm_of(plan: "RunPlan") -> "Arm":
+    """EvolKV's row of the plan; there must be one, as a budget file is for one ratio."""
+    arms = [arm for arm in plan.arms if arm.method == "evolkv"]
+    if len(arms) != 1 or len({arm.method for arm in plan.arms}) != 2:
+        rows = ", ".join(f"{arm.label} at {arm.ratio_text}" for arm in plan.arms)
+        raise UserError(f"a search is for evolkv at one ratio, without method= and grid, not for: {rows}")
+    return arms[0]
+
+
+def watched(trainer: Any, layers: int, options: Options) -> tuple[Found | None, bool]:
+    """Run the search under a progress bar; the best so far and whether Ctrl-C ended it."""
+    members = groups(layers, options.group)
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("generations"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False),
+        console=Console(stderr=True),
+    )  # fmt: skip
+    found = None
+    with bar, suppress(KeyboardInterrupt):
+        task = bar.add_task("uniform budgets", total=1 + len(members) * options.iterations)
+        for found in search(trainer, layers, options):
+            done = f"layers {found.layers.start}-{found.layers.stop - 1}: " if found.layers else ""
+            bar.update(task, advance=1, description=f"{done}best {found.score:.2f}, uniform {found.uniform:.2f}")
+        return found, False
+    return found, True
+
+
+def _stem(plan: "RunPlan", arm: "Arm") -> str:
+    return f"{plan.model['name']}-{plan.data['name']}-{arm.ratio_text.replace('/', '_')}"
