@@ -202,3 +202,11 @@ def test_example_of_the_documentation():
     kept = method.compress(layer, 48)
     assert torch.equal(kept.positions, PyramidKV(window=16).compress(layer, 48).positions)
     assert kept.counters["routed"] > 0 and bool(kept.bias.any())
+
+
+def test_fraction_counts_among_what_the_threshold_leaves():
+    layer = random_layer()
+    strict = Merge(threshold=0.9).compress(layer, 48).counters["routed"]
+    assert 0 < strict < 0.5
+    assert Merge(threshold=0.9, fraction=0.9).compress(layer, 48).counters["routed"] == strict
+    assert Merge(fraction=0.25).compress(layer, 48).counters["routed"] == 0.25
