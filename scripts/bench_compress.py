@@ -5,22 +5,22 @@ method needs of all prompt queries (column sums, bucket attention) comes from pr
 """
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from selkv.method import Method
-from selkv.state import LayerState
+from selkv.state import LayerState, Needs
 
 METHODS = Path(__file__).resolve().parents[1] / "configs" / "method"
 
@@ -34,17 +34,22 @@ class OneLayer(NamedTuple):
 def methods(names: list[str]) -> Iterator[tuple[str, Method]]:
     """Methods by name, all by default, with the defaults of their YAML (EvolKV with equal weights)."""
     for name in names or sorted(path.stem for path in METHODS.glob("*.yaml") if path.stem != "full"):
-        config: Any = OmegaConf.load(METHODS / f"{name}.yaml")
+        root = OmegaConf.create({"seed": 0, "method": OmegaConf.load(METHODS / f"{name}.yaml")})
+        config: Any = root.method
+        cls: Any = get_class(config._target_)
+        if not cls.exact:  # kvpress's presses compress during a prefill of their own
+            continue
         yield name, instantiate(config, **({"weights": [1.0]} if "budget_file" in config else {}))
 
 
-def layer_for(method: Method, n: int, kept: int, shape: argparse.Namespace) -> LayerState:
-    """Random layer with what the method needs."""
-    needs, draw = method.needs(n, kept), torch.Generator().manual_seed(0)
+def random_layer(needs: Needs, shape: argparse.Namespace) -> LayerState:
+    """Layer of random numbers with all that the methods need."""
+    draw = torch.Generator().manual_seed(0)
 
     def random(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=draw)
 
+    n = shape.n
     return LayerState(
         keys=random(shape.kv_heads, n, shape.d),
         values=random(shape.kv_heads, n, shape.d),
@@ -57,15 +62,12 @@ def layer_for(method: Method, n: int, kept: int, shape: argparse.Namespace) -> L
     )
 
 
-def seconds(method: Method, layer: LayerState, ratio: Fraction, repeats: int) -> float:
-    """Median time of budgets and compression of the layer, after one run to warm up."""
-    times = []
-    for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        budget = method.budgets(OneLayer([layer]), ratio)[0]
-        method.compress(layer, budget)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:])
+@torch.no_grad()
+def seconds(method: Method, layer: LayerState, ratio: Fraction) -> float:
+    """Time of one layer's budget and compression."""
+    begin = time.perf_counter()
+    method.compress(layer, method.budgets(OneLayer([layer]), ratio)[0])
+    return time.perf_counter() - begin
 
 
 def main() -> None:
@@ -76,21 +78,22 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=32, help="query heads")
     parser.add_argument("--kv-heads", type=int, default=8, help="KV heads")
     parser.add_argument("--d", type=int, default=128, help="head size")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs a method; the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds over all methods; each one's fastest counts")
     shape = parser.parse_args()
+    chosen = dict(methods(["snapkv"])) | dict(methods(shape.method))
     kept = shape.n * shape.ratio.numerator // shape.ratio.denominator
-    measured, needs = {}, {}
-    for name, method in dict([("snapkv", dict(methods(["snapkv"]))["snapkv"]), *methods(shape.method)]).items():
-        with torch.no_grad():
-            layer = layer_for(method, shape.n, kept, shape)
-            measured[name] = seconds(method, layer, shape.ratio, shape.repeats)
-        wanted = method.needs(shape.n, kept)
-        needs[name] = (
-            "all" if wanted.column_mass or wanted.blocks else f"last {wanted.window}" if wanted.window else "none"
-        )
+    needs = {name: method.needs(shape.n, kept) for name, method in chosen.items()}
+    layer = random_layer(reduce(Needs.union, needs.values()), shape)
+    # rounds, so that what else the machine does hits all methods alike; the first warms up
+    rounds = [{name: seconds(m, layer, shape.ratio) for name, m in chosen.items()} for _ in range(shape.rounds + 1)]
     print("| method | ms a layer | of SnapKV | attention of queries |\n|---|---:|---:|---|")
-    for name in sorted(measured):
-        print(f"| {name} | {1000 * measured[name]:.0f} | {measured[name] / measured['snapkv']:.2f} | {needs[name]} |")
+    fastest = {name: min(times[name] for times in rounds[1:]) for name in chosen}
+    for name, wanted in sorted(needs.items()):
+        window = f"last {wanted.window}" if wanted.window else "none"
+        queries = "all" if wanted.column_mass or wanted.blocks else window
+        print(
+            f"| {name} | {1000 * fastest[name]:.0f} | {fastest[name] / fastest['snapkv']:.2f} | {queries} |", flush=True
+        )
 
 
 if __name__ == "__main__":
