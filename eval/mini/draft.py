@@ -1,30 +1,12 @@
 """What a generator of rows makes and how much text it may use."""
 
-import random
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from eval.sample import TaskPrompt
+from eval.generated import Draft as Draft
+from eval.generated import Recipe as Recipe
 
 # Characters a token of the prose, with SmolLM2's tokenizer.
 _CHARS_PER_TOKEN = 4.5
-
-
-class Draft(NamedTuple):
-    """The fields of a row that a generator decides."""
-
-    input: str
-    context: str
-    answers: tuple[str, ...]
-    all_classes: tuple[str, ...] | None = None
-    language: str = "en"
-
-
-class Recipe(NamedTuple):
-    """One task: its prompt, and the function that draws a row of about so many tokens."""
-
-    prompt: TaskPrompt
-    draw: Callable[[random.Random, int], Draft]
 
 
 def size(text: str) -> int:

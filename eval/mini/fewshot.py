@@ -99,7 +99,7 @@ def samsum(rng: random.Random, tokens: int) -> Draft:
     chats = [_chat(world) for _ in range(max(2, (tokens - 20) // 76))]
     *solved, (asked, summary) = chats
     context = "\n".join(f"Dialogue: {chat}\nSummary: {gist}\n" for chat, gist in solved)
-    return Draft(f"Dialogue: {asked}\nSummary: ", context, (summary,))
+    return Draft(f"Dialogue: {asked}\nSummary:", context, (summary,))
 
 
 def _chat(world: World) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Questions about one document and about several, each answered by a fact that stands once in the text.
 
-The document is followed by one solved question of the same kind: a small model completes far better than it obeys.
+The document is followed by two solved questions of the same kind: a small model completes far better than it obeys.
 Answers open with an article, so that the first token, which comes from the whole cache in every method, gives nothing
 away.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from eval.mini import words
-from eval.mini.draft import Draft, Recipe
+from eval.mini.draft import Draft, Recipe, size
 from eval.mini.worlds import World
 from eval.sample import TaskPrompt
 
@@ -24,15 +24,20 @@ class Fact(NamedTuple):
     answer: str
 
 
-# Tokens a fact with its paragraphs: six compete in a prompt of 800 tokens.
-_SPACING = 120
+# About so many tokens a fact with its paragraphs: five or six compete in a prompt of 800.
+_SPACING = 115
+_SOLVED = 2
+# Tokens of a question with its answer.
+_QUESTION = 32
 
 
-def _ask(rng: random.Random, tokens: int, head: str, draw: Callable[[World], Fact], solved: int = 1) -> Draft:
+def _ask(rng: random.Random, tokens: int, head: str, draw: Callable[[World, int], Fact]) -> Draft:
     world = World(rng)
-    facts = [draw(world) for _ in range(max(solved + 2, (tokens - 40 * solved - 40) // _SPACING))]
+    room = tokens - size(head) - (_SOLVED + 1) * _QUESTION
+    count = max(_SOLVED + 2, round(room / _SPACING))
+    facts = [draw(world, room // count) for _ in range(count)]
     # The end of the text is never asked for: methods that keep it would hold the fact.
-    *examples, asked = rng.sample(facts[:-1], solved + 1)
+    *examples, asked = rng.sample(facts[:-1], _SOLVED + 1)
     hops = [p for fact in facts for p in fact.paragraphs]
     if len(hops) > len(facts):
         rng.shuffle(hops)
@@ -55,9 +60,9 @@ _DEEDS = {
 }
 
 
-def _deed(world: World) -> Fact:
+def _deed(world: World, tokens: int) -> Fact:
     name, thing, past = world.people.draw(), world.things.draw(), world.pick([*_DEEDS])
-    text = world.paragraph(f"{name} {past} a {thing} {world.spots.draw()}.", _SPACING)
+    text = world.paragraph(f"{name} {past} a {thing} {world.spots.draw()}.", tokens)
     return Fact((text,), f"What did {name} {_DEEDS[past]}?", f"{name} {past}", f"a {thing}")
 
 
@@ -66,48 +71,55 @@ def narrativeqa(rng: random.Random, tokens: int) -> Draft:
     return _ask(rng, tokens, "This is the story of one year in a small town.", _deed)
 
 
-def _trial(world: World) -> Fact:
-    subject, tool = world.subjects.draw(), world.things.draw()
-    text = world.paragraph(
-        f"The {subject} trial of {world.people.draw()} relied on a {tool} for {world.rng.randint(3, 40)} weeks.",
-        _SPACING,
-    )
+def _trial(world: World, tokens: int) -> Fact:
+    name, tool, subject = world.people.draw(), world.things.draw(), world.pick(words.SUBJECTS)
+    text = world.paragraph(f"The {subject} trial of {name} used a {tool} for {world.rng.randint(3, 40)} weeks.", tokens)
     return Fact(
-        (text,), f"Which instrument did the {subject} trial rely on?", f"The {subject} trial relied on", f"a {tool}"
+        (text,),
+        f"Which instrument did the {subject} trial of {name} use?",
+        f"The {subject} trial of {name} used",
+        f"a {tool}",
     )
 
 
 def qasper(rng: random.Random, tokens: int) -> Draft:
     """A research report on several trials; asks for the instrument of one."""
-    return _ask(rng, tokens, "Abstract. We report on field trials and the instruments that they relied on.", _trial)
+    return _ask(rng, tokens, "Abstract. We report on field trials and the instruments that they used.", _trial)
 
 
 _FIELDS = (
-    ("A guide to the towns of the county.", "What do visitors to {} come to see?", "Visitors to {} come to see"),
-    ("The yearbook of the county museums.", "What is the museum of {} proud of?", "The museum of {} is proud of"),
-    ("Cases before the county courts.", "What did the court of {} quarrel about?", "The court of {} quarrelled about"),
-    ("Lost property at the railway.", "What does the station of {} keep?", "The station of {} keeps"),
+    (
+        "A guide to the painters of the county.",
+        "What does the best picture by {} show?",
+        "The best picture by {} shows",
+    ),
+    ("Cases before the county courts.", "What was the case of {} about?", "The case of {} was about"),
+    ("New patents of the year.", "What does the patent of {} improve?", "The patent of {} improves"),
+    ("Lost property at the railway.", "What did {} leave on the train?", "{} left on the train"),
 )
 
 
 def multifieldqa_en(rng: random.Random, tokens: int) -> Draft:
-    """A document of one of several fields, town by town."""
+    """A register of one of several fields, person by person."""
     head, question, opening = rng.choice(_FIELDS)
 
-    def entry(world: World) -> Fact:
-        town, thing = world.towns.draw(), world.things.draw()
-        text = world.paragraph(f"{opening.format(town)} a {thing}.", _SPACING)
-        return Fact((text,), question.format(town), opening.format(town), f"a {thing}")
+    def entry(world: World, tokens: int) -> Fact:
+        name, thing = world.people.draw(), world.things.draw()
+        text = world.paragraph(f"{opening.format(name)} a {thing}.", tokens)
+        return Fact((text,), question.format(name), opening.format(name), f"a {thing}")
 
     return _ask(rng, tokens, head, entry)
 
 
-def _home(world: World) -> Fact:
+def _home(world: World, tokens: int) -> Fact:
     name, town, river = world.people.draw(), world.towns.draw(), world.rivers.draw()
-    first = world.paragraph(f"{name} lives in {town}.", _SPACING // 2 - 9)
-    second = world.paragraph(f"{town} ({river}) is a {world.pick(words.ADJECTIVES)} town.", _SPACING // 2 - 9)
+    first = world.paragraph(f"The home of {name} is {town}.", tokens // 2 - 9)
+    second = world.paragraph(f"{town} ({river}) is a {world.pick(words.ADJECTIVES)} town.", tokens // 2 - 9)
     return Fact(
-        (first, second), f"In which town, on which river, does {name} live?", f"{name} lives in", f"{town} ({river})"
+        (first, second),
+        f"In which town, on which river, is the home of {name}?",
+        f"The home of {name} is",
+        f"{town} ({river})",
     )
 
 
@@ -116,14 +128,14 @@ def hotpotqa(rng: random.Random, tokens: int) -> Draft:
     return _ask(rng, tokens, "The names of rivers stand in brackets.", _home)
 
 
-def _pupil(world: World) -> Fact:
+def _pupil(world: World, tokens: int) -> Fact:
     name, teacher, instrument = world.people.draw(), world.people.draw(), world.instruments.draw()
-    first = world.paragraph(f"{name} learned music from {teacher}.", _SPACING // 2 - 9)
+    first = world.paragraph(f"The teacher of {name} is {teacher}.", tokens // 2 - 9)
     second = world.paragraph(
-        f"{teacher} ({instrument}) gives a concert every {world.pick(words.MONTHS)}.", _SPACING // 2 - 9
+        f"{teacher} ({instrument}) gives a concert every {world.pick(words.MONTHS)}.", tokens // 2 - 9
     )
-    question = f"From whom, playing which instrument, did {name} learn music?"
-    return Fact((first, second), question, f"{name} learned music from", f"{teacher} ({instrument})")
+    question = f"Who, on which instrument, is the teacher of {name}?"
+    return Fact((first, second), question, f"The teacher of {name} is", f"{teacher} ({instrument})")
 
 
 def two_wiki_mqa(rng: random.Random, tokens: int) -> Draft:
@@ -131,12 +143,12 @@ def two_wiki_mqa(rng: random.Random, tokens: int) -> Draft:
     return _ask(rng, tokens, "The instruments of musicians stand in brackets.", _pupil)
 
 
-def _ship(world: World) -> Fact:
+def _ship(world: World, tokens: int) -> Fact:
     name, ship, town = world.people.draw(), world.ships.draw(), world.towns.draw()
-    first = world.paragraph(f"{name} sails on the {ship}.", _SPACING // 2 - 9)
-    second = world.paragraph(f"The {ship} ({town}) has {world.rng.randint(2, 9)} sails.", _SPACING // 2 - 9)
-    question = f"On which ship, from which port, does {name} sail?"
-    return Fact((first, second), question, f"{name} sails on", f"the {ship} ({town})")
+    first = world.paragraph(f"The ship of {name} is the {ship}.", tokens // 2 - 9)
+    second = world.paragraph(f"The {ship} ({town}) has {world.rng.randint(2, 9)} sails.", tokens // 2 - 9)
+    question = f"Which, from which port, is the ship of {name}?"
+    return Fact((first, second), question, f"The ship of {name} is", f"the {ship} ({town})")
 
 
 def musique(rng: random.Random, tokens: int) -> Draft:

@@ -94,7 +94,7 @@ def test_gists_stand_in_the_text(mini: Benchmark) -> None:
 
 def test_passages_are_counted_and_found(mini: Benchmark) -> None:
     for row in mini.samples["passage_count"]:
-        texts = [p.split(": ", 1)[1] for p in row.context.split("\n\n")]
+        texts = [p.split(": ", 1)[1] for p in row.context.split("\n")]
         assert len(set(texts)) == int(row.answers[0])
     for row in mini.samples["passage_retrieval_en"]:
         assert f"{row.input} ({row.answers[0]})" in row.context
