@@ -34,7 +34,7 @@ class CompressedLayer(DynamicLayer):
     mask : Tensor or None, (B, Hkv, 1, m + room)
         The bias and the padding, zero on what is generated; None where no row has either.
     positions : Tensor, (B, Hkv, m + room)
-        -1 on padding.
+        -1 on padding; those of tokens yet to come are there from the start.
     """
 
     keys: Tensor
@@ -56,21 +56,20 @@ class CompressedLayer(DynamicLayer):
             self.positions[i, :, :m], mask[i, :, :m] = row.positions, row.bias
         self.mask = mask[:, :, None].to(first.dtype) if bool(mask.any()) else None
         self.kept, self.used = widest, widest
-        self.next = lengths.to(first.device)
+        self.lengths = lengths.to(first.device)
         self.seen = int(lengths.max())
+        self._number()
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append (B, Hkv, q, d); returns what is in use, the keys with a reference to this layer."""
         count = key_states.shape[2]
-        if len(key_states) != len(self.next):  # `generate` repeats the ids of each row for its beams, not the cache
-            self.batch_repeat_interleave(len(key_states) // len(self.next))
+        if len(key_states) != len(self.keys):  # `generate` repeats the ids of each row for its beams, not the cache
+            self.batch_repeat_interleave(len(key_states) // len(self.keys))
         stop = self.used + count
         if stop > self.keys.shape[2]:
             self._grow(stop)
         self.keys[:, :, self.used : stop], self.values[:, :, self.used : stop] = key_states, value_states
-        fresh = self.next[:, None] + torch.arange(count, device=self.next.device)
-        self.positions[:, :, self.used : stop] = fresh[:, None]
-        self.next, self.used, self.seen = self.next + count, stop, self.seen + count
+        self.used, self.seen = stop, self.seen + count
         return carry(self.keys[:, :, :stop], self), self.values[:, :, :stop]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
@@ -78,7 +77,7 @@ class CompressedLayer(DynamicLayer):
         count = query.shape[2]
         mask = None if self.mask is None else self.mask[..., : self.used]
         if count > 1 or (constants.sliding_window is not None and self.seen > constants.sliding_window):
-            asked = self.next[:, None, None] + torch.arange(-count, 0, device=self.next.device)
+            asked = self.positions[:, :1, self.used - count : self.used]
             seen = visible(asked, self.positions[:, :, : self.used], constants.sliding_window)
             mask = torch.zeros((), device=key.device) if mask is None else mask
             mask = torch.where(seen, mask, float("-inf"))
@@ -95,16 +94,16 @@ class CompressedLayer(DynamicLayer):
     def select(self, index: Tensor) -> None:
         """Keep only these rows, in this order (rows that finish leave the batch; beams are reordered)."""
         self.keys, self.values = self.keys[index], self.values[index]
-        self.positions, self.next = self.positions[index], self.next[index]
+        self.positions, self.lengths = self.positions[index], self.lengths[index]
         self.mask = None if self.mask is None else self.mask[index]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorder rows for beam search."""
-        self.select(beam_idx.to(self.next.device))
+        self.select(beam_idx.to(self.keys.device))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row, as `generate` does for beams."""
-        self.select(torch.arange(len(self.next), device=self.next.device).repeat_interleave(repeats))
+        self.select(torch.arange(len(self.keys), device=self.keys.device).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep only these rows."""
@@ -115,15 +114,21 @@ class CompressedLayer(DynamicLayer):
         count = abs(tokens_to_remove)
         if count > self.used - self.kept:
             raise ValueError(f"cannot remove {count} tokens: {self.used - self.kept} came after compression")
-        self.next, self.used, self.seen = self.next - count, self.used - count, self.seen - count
+        self.used, self.seen = self.used - count, self.seen - count
 
     def _grow(self, needed: int) -> None:
         """Enlarge the buffers by a quarter (only `generate()` and chats, whose length is not known before)."""
         extra = max(needed - self.keys.shape[2], self.keys.shape[2] // 4, 64)
         pad = torch.nn.functional.pad
         self.keys, self.values = pad(self.keys, (0, 0, 0, extra)), pad(self.values, (0, 0, 0, extra))
-        self.positions = pad(self.positions, (0, extra), value=-1)
+        self.positions = pad(self.positions, (0, extra))
         self.mask = None if self.mask is None else pad(self.mask, (0, extra))
+        self._number()
+
+    def _number(self) -> None:
+        """Positions of the tokens to come: they follow the prompt, so that a step need not write them."""
+        room = torch.arange(self.positions.shape[2] - self.kept, device=self.positions.device)
+        self.positions[:, :, self.kept :] = (self.lengths[:, None] + room)[:, None]
 
 
 class CompressedCache(Cache):

@@ -71,15 +71,16 @@ def greedy(model: Any, cache: CompressedCache, logits: Tensor, max_new_tokens: i
     done = torch.isin(token, ends)
     positions = cache.lengths.to(device)
     for step in range(1, max_new_tokens):
-        if bool(done.all()):
+        finished = int(done.sum())  # the only wait for the device in a step
+        if finished == len(done):
             break
-        if int(done.sum()) * 4 >= len(done):  # moving the rest costs about a step, so not for every row that ends
+        if finished * 4 >= len(done):  # moving the rest costs about a step, so not for every row that ends
             alive = (~done).nonzero()[:, 0]
             cache.select(alive)
             rows, token, positions, done = rows[alive], token[alive], positions[alive], done[alive]
         token = choose(forward(model, token[:, None], cache, positions[:, None])[:, -1], stop, step)
         positions = positions + 1
-        texts[rows[~done], step] = token[~done]
+        texts[rows, step] = token.where(~done, -1)
         done = done | torch.isin(token, ends)
     return [_cut(text, stop) for text in texts.tolist()]
 

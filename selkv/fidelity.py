@@ -48,7 +48,7 @@ class MeasuredLayer(CompressedLayer):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.squares = torch.zeros(len(self.next), dtype=torch.float64, device=self.next.device)
+        self.squares = torch.zeros(len(self.keys), dtype=torch.float64, device=self.keys.device)
         self.reference = 0.0
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
