@@ -1,0 +1,141 @@
+"""Command line of the measured cost: time and memory against prompt length, by phase, beside the roofline."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from eval.config import whole_number
+from selkv.errors import UserError
+
+if TYPE_CHECKING:  # --help must not wait for torch
+    from eval.config import RunPlan
+    from eval.efficiency.rows import Row
+
+HELP = """\
+Usage: efficiency [KEY=VALUE ...]      the options of python run.py, and these:
+
+  lengths=[512,2048,8192]  prompt lengths in tokens; those that do not fit are skipped with the reason
+  repeats=3                timed repeats after one to warm up; the table has the median and half the range
+  new_tokens=32            tokens to decode
+  model=random             a Llama of random weights, no download; layers=4 heads=32 kv_heads=8 head_dim=128
+                           hidden=512 intermediate=1536 vocab=32000 give its shape
+
+Prefill, compression and decoding are measured apart: seconds, tokens/s, time to the first token, exact K/V bytes, peak
+memory of each phase, and the share of the least possible time, from memory bandwidth and matmul rate measured in the
+same run. Prompts are random tokens. Writes results/efficiency/<model>/efficiency.{csv,md,png,svg} and machine.json.
+
+examples:
+  python scripts/efficiency.py lengths=[512,1024,2048,4096]
+  python scripts/efficiency.py model=llama31 method=[full,selkv,snapkv] ratio=[0.1,0.25] \\
+      lengths=[512,1024,2048,4096,8192,16384,32768,65536,100000]
+  python scripts/efficiency.py model=random layers=4 heads=32 kv_heads=8 lengths=[8192,32768] method=[full,selkv]
+exit status: 0, or 2 for bad options"""
+
+NUMBERS = {"repeats": (3, 1), "new_tokens": (32, 2)}  # default, least
+SHAPE = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab")
+NARROW = 10  # columns of the table that a terminal has room for
+LENGTHS = [512, 1024, 2048, 4096]
+
+
+class Request(NamedTuple):
+    """The command line taken apart: lengths, numbers, the random model's shape (None: a configured model), the rest."""
+
+    lengths: list[int]
+    numbers: dict[str, int]
+    shape: dict[str, int] | None
+    overrides: list[str]
+
+
+def request_of(arguments: Sequence[str]) -> Request:
+    """Take the options of this command out; the rest are those of run.py.
+
+    Raises
+    ------
+    UserError
+        For a value that is no positive number, or a shape without ``model=random``.
+    """
+    own: dict[str, Any] = {}
+    rest = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in (*NUMBERS, *SHAPE, "lengths"):
+            own[key] = yaml.safe_load(value)
+        else:
+            rest.append(argument)
+    random = "model=random" in rest
+    shape = {key: whole_number(key, own[key], 1) for key in SHAPE if key in own}
+    if shape and not random:
+        raise UserError(f"{next(iter(shape))}=... is for model=random; a configured model has its own shape")
+    given = own.get("lengths", LENGTHS)
+    lengths = [whole_number("lengths", n, 1) for n in (given if isinstance(given, list) else [given])]
+    numbers = {key: whole_number(key, own.get(key, default), low) for key, (default, low) in NUMBERS.items()}
+    if random:  # to the config it is any model; its weights are made here
+        rest = ["model=hf" if argument == "model=random" else argument for argument in rest]
+        rest = ["model.path=random", "model.name=random", *rest]
+    return Request(sorted(set(lengths)), numbers, shape if random else None, ["name=efficiency", *rest])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, show and write; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return 0
+    from eval.app import plan_of
+
+    try:
+        request = request_of(arguments)
+        measure(plan_of(request.overrides), request)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def measure(plan: "RunPlan", request: Request) -> None:
+    """Measure every length and write after each, so that an interruption loses one length."""
+    from eval.arms import instantiate
+    from eval.efficiency import report
+    from eval.efficiency.models import Shape, model_of
+    from eval.efficiency.phases import Arms, Options, measure_length, unfit
+    from eval.efficiency.plot import plot
+    from eval.efficiency.roofline import measured_rates
+    from selkv.compression import Job
+
+    arms = Arms(plan.arms, [Job(instantiate(arm), arm.ratio) for arm in plan.arms])
+    numbers, how = request.numbers, plan.prefill
+    options = Options(numbers["repeats"], numbers["new_tokens"], how["chunk"], how["mode"], plan.sliding_layers)
+    shape = None if request.shape is None else Shape(**request.shape)
+    model = model_of(plan, shape, max(request.lengths) + options.new_tokens)
+    rates = measured_rates(model.device, model.dtype)
+    place = report.machine(model.device, model, rates)
+    folder = plan.results / plan.name / plan.model["name"]
+    rows: list[Row] = []
+    skipped: dict[int, str] = {}
+    for n in request.lengths:
+        reason = unfit(model, n, options)
+        if reason:
+            skipped[n] = reason
+            print(f"{n} tokens: skipped, {reason}", file=sys.stderr)
+        else:
+            rows += measure_length(model, arms, n, options, rates)
+            print(f"{n} tokens: measured", file=sys.stderr)
+        report.write(folder, rows, skipped, place, options.new_tokens)
+    if rows:
+        plot(rows, folder)
+    _show(rows)
+    print(f"\n{folder}/: efficiency.md, efficiency.csv, efficiency.png, efficiency.svg, machine.json")
+
+
+def _show(rows: "Sequence[Row]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from eval.efficiency.report import HEAD, table
+
+    shown = Table(*HEAD[:NARROW], header_style="bold")
+    for row in table(rows):
+        shown.add_row(*(cell.partition(" ±")[0] for cell in row[:NARROW]))
+    Console().print(shown)
