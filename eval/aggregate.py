@@ -16,7 +16,7 @@ from eval import statistics
 from eval.scores import frame, official, official_bucket
 from eval.scoring import BUCKETS
 from eval.statistics import Comparison
-from eval.tasks import TASKS, base_name
+from eval.tasks import task_of
 from eval.view import View
 from selkv.errors import unknown
 
@@ -202,7 +202,7 @@ def category_average(scores: Mapping[str, float]) -> float:
     """Mean over categories of the mean over each category's tasks; NaN where a task is."""
     categories: dict[str, list[float]] = {}
     for task, score in scores.items():
-        categories.setdefault(TASKS[base_name(task)].category, []).append(score)
+        categories.setdefault(task_of(task).category, []).append(score)
     return _mean(map(_mean, categories.values()))
 
 

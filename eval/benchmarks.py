@@ -1,6 +1,7 @@
 """The benchmark that a config names: each data YAML's name is a module of `eval` with ``load``."""
 
 import importlib
+import inspect
 from typing import Any
 
 from eval.config import RunPlan
@@ -17,6 +18,8 @@ def load_benchmark(plan: RunPlan) -> Benchmark:
     name = plan.data["name"]
     module, fixed = SOURCES.get(name, (f"eval.{name}", {}))
     options = {key: value for key, value in plan.data.items() if key not in ("name", "limit")}
-    if name.startswith("longbench"):
+    load = importlib.import_module(module).load
+    if "first" in inspect.signature(load).parameters:  # data from files; where rows are generated, all are first
         options["first"] = plan.first
-    return importlib.import_module(module).load(limit=plan.limit, seed=plan.seed, **options, **fixed)
+    benchmark: Benchmark = load(limit=plan.limit, seed=plan.seed, **options, **fixed)
+    return benchmark

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from eval.arms import Arm, arms_of, ratios_of, written
 from eval.explain import unknown_key
-from eval.tasks import ENGLISH, ROWS_E, TASKS
+from eval.tasks import ENGLISH, ROWS_E, TASKS, others, task_of
 from selkv.errors import UserError, unknown
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -32,7 +32,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "protocol.truncation": ("ids", "official"),
 }
 
-# Tasks of the data that follow LongBench's names; other data checks its own.
+# Tasks of the data that follow LongBench's names; other data has tasks of its own.
 TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
 
 # Folders of results/ that are no run's.
@@ -146,12 +146,12 @@ def _data(data: dict[str, Any]) -> dict[str, Any]:
     path = data.get("path")
     if path is not None and not Path(str(path)).expanduser().exists():
         raise UserError(f"data.path={path} does not exist; give the file, folder or zip that holds the data")
-    tasks = TASK_SETS.get(data["name"])
-    return data if tasks is None else data | {"tasks": tasks_of(data["tasks"], tasks)}
+    tasks = TASK_SETS.get(data["name"]) or tuple(others().get(data["name"], ()))
+    return data | {"tasks": tasks_of(data["tasks"], tasks)} if tasks else data
 
 
 def tasks_of(value: Any, known: Sequence[str]) -> list[str]:
-    """Task names behind ``data.tasks``, in LongBench's order.
+    """Task names behind ``data.tasks``, in the order of the data.
 
     Parameters
     ----------
@@ -160,9 +160,9 @@ def tasks_of(value: Any, known: Sequence[str]) -> list[str]:
     known : sequence of str
         Tasks that the data has.
     """
-    named = {"all": list(known), "english": [name for name in known if name in ENGLISH]}
+    named = {"all": list(known), "english": [name for name in known if task_of(name).language != "zh"]}
     for name in named["english"]:
-        named.setdefault(TASKS[name].category.lower().replace(" ", "-"), []).append(name)
+        named.setdefault(task_of(name).category.lower().replace(" ", "-"), []).append(name)
     named |= {name: [name] for name in known}
     items = [str(item).lower().replace(" ", "-") for item in (value if isinstance(value, list) else [value])]
     for item in items:

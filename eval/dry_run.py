@@ -10,7 +10,7 @@ from eval.benchmarks import load_benchmark
 from eval.config import RunPlan
 from eval.records import Record, latest, read
 from eval.sample import Benchmark
-from eval.tasks import ROWS_E, TASKS, base_name
+from eval.tasks import ROWS_E, task_of
 from selkv.errors import UserError
 
 
@@ -53,7 +53,7 @@ def samples(plan: RunPlan, benchmark: Benchmark | None) -> dict[str, int]:
     if benchmark is not None:
         return {task: len(rows) for task, rows in benchmark.samples.items()}
     by_length = plan.data["name"] == "longbench_e"
-    known = {name: ROWS_E[name] if by_length else TASKS[base_name(name)].rows for name in plan.data["tasks"]}
+    known = {name: ROWS_E[name] if by_length else task_of(name).rows for name in plan.data["tasks"]}
     return {name: rows if plan.limit is None else min(plan.limit, rows) for name, rows in known.items()}
 
 

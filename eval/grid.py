@@ -9,7 +9,7 @@ import numpy as np
 from eval.aggregate import FULL, Row, Table
 from eval.scoring import BUCKETS
 from eval.statistics import Comparison
-from eval.tasks import TASKS, base_name
+from eval.tasks import task_of
 
 BEST, SECOND = "best", "second"
 HOLE, APPROXIMATE = "*", "~"  # explained in the notes
@@ -128,8 +128,8 @@ def _grid(table: Table, name: str, columns: Sequence[Column], foot: tuple[str, .
 
 def _task(table: Table, index: int) -> Column:
     dataset = table.tasks[index]
-    task = TASKS[base_name(dataset)]
-    column = _column(table, task.category, dataset, SHORT[task.name], lambda row: row.scores[index])
+    task = task_of(dataset)
+    column = _column(table, task.category, dataset, task.short or SHORT[task.name], lambda row: row.scores[index])
     signs = [HOLE if 0 < row.scored[index] < table.selected[index] else "" for row in table.rows]
     cells = tuple(cell._replace(sign=sign) for cell, sign in zip(column.cells, signs, strict=True))
     counts = (min(row.scored[index] for row in table.rows), table.selected[index], table.expected[index])

@@ -2,7 +2,8 @@
 
 Source of the rules: THUDM/LongBench, commit 2e00731f (metrics.py), with its quirks. The one deliberate difference:
 no value depends on Python's recursion limit or on which optional package happens to be installed.
-`eval.tasks` names these functions; `eval.metrics_strict` holds their namesakes without the quirks.
+`eval.tasks` names these functions; `eval.metrics_strict` holds their namesakes without the quirks. `contains` and
+`choice` are those of the other benchmarks.
 """
 
 import difflib
@@ -121,6 +122,29 @@ def code_sim(prediction: str, answer: str, percent: Callable[[str, str], int] = 
     lines = prediction.lstrip("\n").split("\n")
     code = (line for line in lines if not any(mark in line for mark in ("`", "#", "//")))
     return percent(next(code, ""), answer) / 100
+
+
+def contains(prediction: str, answer: str) -> float:
+    """1 if the answer stands in the prediction, case ignored: RULER's string match (arXiv 2404.06654)."""
+    return float(answer.lower() in prediction.lower())
+
+
+def choice(prediction: str, answer: str) -> float:
+    """1 if the letter that the prediction chooses is the answer (LongBench v2, arXiv 2412.15204).
+
+    The letter behind "answer is" or "answer:", else the one that the text opens with, else the first in brackets.
+    Asterisks are dropped first, as the official scorer does.
+    """
+    text = prediction.replace("*", "")
+    found = next((match for rule in _CHOSEN if (match := rule.search(text))), None)
+    return float(found is not None and found[1] == answer)
+
+
+_CHOSEN = (
+    re.compile(r"(?i:answer(?:\s+is)?)\s*:?\s*\(?([A-D])\b(?!\s+[a-z])"),
+    re.compile(r"^\W*([A-D])\b(?!\s+[a-z])"),
+    re.compile(r"\(([A-D])\)"),
+)
 
 
 def overlap_f1(predicted: Sequence[str], reference: Sequence[str]) -> float:

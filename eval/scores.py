@@ -9,7 +9,7 @@ import pandas as pd
 
 from eval.records import Record
 from eval.scoring import BUCKETS, Scoring, score_row
-from eval.tasks import TASKS, base_name
+from eval.tasks import task_of
 from eval.view import View
 
 FIDELITY = ("kl", "agreement", "perplexity_ratio", "divergence", "attention_error")
@@ -40,7 +40,7 @@ def frame(view: View) -> pd.DataFrame:
     rows = [
         _row(view.cell(dataset, sample, number), scoring)
         | {"model": view.manifest["model"], "data": view.manifest["data"]}
-        | {"dataset": dataset, "category": TASKS[base_name(dataset)].category, "sample": sample, "arm": number}
+        | {"dataset": dataset, "category": task_of(dataset).category, "sample": sample, "arm": number}
         | {name: arm[name] for name in ("label", "method", "ratio")}
         for dataset in view.manifest["tasks"]
         for sample in range(len(view.manifest["cells"].get(dataset, ())))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eval import metrics, metrics_strict
-from eval.tasks import TASKS, Task, base_name
+from eval.tasks import Task, task_of
 from selkv.errors import unknown
 
 Row = Mapping[str, Any]
@@ -58,12 +58,12 @@ class Scoring:
 def score_row(
     dataset: str, prediction: str, answers: Sequence[str], all_classes: Sequence[str] | None, scoring: Scoring
 ) -> float:
-    """Score one prediction: the best over its answers, 0 without any.
+    """Score one prediction: the best over its answers (the mean where the task says so), 0 without any.
 
     Parameters
     ----------
     dataset : str
-        LongBench's name, with or without the suffix ``_e``.
+        Name of the task; LongBench's with or without the suffix ``_e``.
     prediction : str
         Raw text of the model.
     answers : sequence of str
@@ -81,17 +81,18 @@ def score_row(
     Raises
     ------
     UserError
-        If LongBench has no such dataset.
+        If no benchmark has such a dataset.
     IndexError
         passage_retrieval: if an answer names no paragraph.
     TypeError
         trec, lsht: if `all_classes` is None.
     """
-    task = _task(dataset)
+    task = task_of(dataset)
     metric = _metric(task, all_classes, scoring)
     if task.first_line:
         prediction = _first_line(prediction, scoring)
-    return max((metric(prediction, answer) for answer in answers), default=0.0)
+    scores = [metric(prediction, answer) for answer in answers]
+    return sum(scores) / len(scores) if task.mean and scores else max(scores, default=0.0)
 
 
 def score_dataset(dataset: str, rows: Sequence[Row], scoring: Scoring) -> float:
@@ -129,16 +130,10 @@ def _scores(dataset: str, rows: Sequence[Row], scoring: Scoring) -> list[float]:
     return [score_row(dataset, row["pred"], row["answers"], all_classes, scoring) for row in rows]
 
 
-def _task(dataset: str) -> Task:
-    name = base_name(dataset)
-    if name not in TASKS:
-        raise unknown("dataset", dataset, TASKS)
-    return TASKS[name]
-
-
 def _metric(task: Task, all_classes: Sequence[str] | None, scoring: Scoring) -> Callable[[str, str], float]:
     strict = scoring.name == "strict"
-    metric = getattr(metrics_strict if strict else metrics, task.metric)
+    # a metric without quirks stands in `eval.metrics` alone
+    metric = getattr(metrics_strict if strict and hasattr(metrics_strict, task.metric) else metrics, task.metric)
     if task.metric == "classification":
         return partial(metric, all_classes=all_classes)
     if task.metric == "code_sim" and not strict:

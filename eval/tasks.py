@@ -1,16 +1,23 @@
-"""LongBench's tasks as facts: category, metric, language, generation limit, chat or bare prompt.
+"""Tasks as facts: category, metric, language, generation limit, chat or bare prompt.
 
-Source: THUDM/LongBench, commit 2e00731f (pred.py, eval.py, config/dataset2maxlen.json); categories from its README.
+LongBench's stand here. Source: THUDM/LongBench, commit 2e00731f (pred.py, eval.py, config/dataset2maxlen.json);
+categories from its README. Another benchmark brings its own as `TASKS` of the module ``eval.<data>.tasks``.
 """
 
+import importlib
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+
+from selkv.errors import unknown
 
 
 class Task(NamedTuple):
-    """One LongBench dataset.
+    """One dataset.
 
     `metric` names a function of `eval.metrics`; `max_new_tokens` is the official limit; `chat` is False where
-    LongBench skips the chat template; `first_line` is the scorer's rule (leading newlines dropped, first line kept).
+    LongBench skips the chat template; `first_line` is the scorer's rule (leading newlines dropped, first line kept);
+    `mean` scores the mean over the answers (RULER) instead of the best; `short` is the name in narrow tables.
     """
 
     name: str
@@ -22,6 +29,8 @@ class Task(NamedTuple):
     first_line: bool = False
     rows: int = 200
     stop_at_newline: bool = False
+    mean: bool = False
+    short: str = ""
 
 
 SINGLE, MULTI, SUMMARY, FEWSHOT, SYNTHETIC, CODE = CATEGORIES = (
@@ -73,3 +82,27 @@ ROWS_E: dict[str, int] = {
 def base_name(dataset: str) -> str:
     """Name of the task behind a file name: LongBench-E's ``hotpotqa_e`` is scored as ``hotpotqa``."""
     return dataset[:-2] if dataset.endswith("_e") and dataset[:-2] in TASKS else dataset
+
+
+@cache
+def others() -> dict[str, dict[str, Task]]:
+    """Tasks of the other benchmarks, by the name of the data."""
+    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/tasks.py"))
+    return {name: importlib.import_module(f"eval.{name}.tasks").TASKS for name in names}
+
+
+def task_of(dataset: str) -> Task:
+    """The task behind a dataset's name, whatever benchmark it belongs to.
+
+    Raises
+    ------
+    UserError
+        If no benchmark has such a dataset.
+    """
+    name = base_name(dataset)
+    if name in TASKS:
+        return TASKS[name]
+    for tasks in others().values():
+        if name in tasks:
+            return tasks[name]
+    raise unknown("dataset", dataset, [*TASKS, *(name for tasks in others().values() for name in tasks)])

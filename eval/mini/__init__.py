@@ -6,9 +6,8 @@ published ones. Measured on the embedded model: docs/results.md.
 
 from collections.abc import Sequence
 
-from eval.generated import generate
+from eval.generated import Recipe, generate
 from eval.mini import code, fewshot, qa, summaries, synthetic
-from eval.mini.draft import Recipe
 from eval.sample import Benchmark
 
 RECIPES: dict[str, Recipe] = {**qa.TASKS, **summaries.TASKS, **fewshot.TASKS, **synthetic.TASKS, **code.TASKS}

@@ -9,7 +9,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from eval.mini.draft import Draft, Recipe
+from eval.generated import Draft, Recipe
 from eval.mini.words import listed
 from eval.sample import TaskPrompt
 

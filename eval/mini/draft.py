@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator
 
-from eval.generated import Draft as Draft
-from eval.generated import Recipe as Recipe
-
 # Characters a token of the prose, with SmolLM2's tokenizer.
 _CHARS_PER_TOKEN = 4.5
 

@@ -2,8 +2,9 @@
 
 import random
 
+from eval.generated import Draft, Recipe
 from eval.mini import words
-from eval.mini.draft import Draft, Recipe, size
+from eval.mini.draft import size
 from eval.mini.worlds import World
 from eval.sample import TaskPrompt
 

@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+from eval.generated import Draft, Recipe
 from eval.mini import words
-from eval.mini.draft import Draft, Recipe, size
+from eval.mini.draft import size
 from eval.mini.worlds import World
 from eval.sample import TaskPrompt
 

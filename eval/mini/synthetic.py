@@ -2,7 +2,7 @@
 
 import random
 
-from eval.mini.draft import Draft, Recipe
+from eval.generated import Draft, Recipe
 from eval.mini.worlds import World
 from eval.sample import TaskPrompt
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.aggregate import FULL
 from eval.kept import unpack
-from eval.plots import bars, curves, heatmaps, layers
+from eval.plots import bars, curves, heatmaps, layers, needles
 from eval.plots.bars import Bar
 from eval.plots.measures import (
     FIDELITY,
@@ -51,7 +51,10 @@ def write_plots(of: Numbers, folder: Path) -> list[Path]:
     with house_style():
         return [
             path
-            for figures in (_sweeps(of, chosen), _differences(of, chosen), _by_layer(of, chosen), _positions(of))
+            for figures in (
+                *(_sweeps(of, chosen), _differences(of, chosen), _by_layer(of, chosen)),
+                *(_positions(of), _needles(of)),
+            )
             for name, figure in figures
             for path in save(figure, folder, name)
         ]
@@ -138,3 +141,10 @@ def _positions(of: Numbers) -> Named:
     if chosen:
         kept = {arm["label"]: unpack(chosen[arm["label"]].positions or {}) for arm in of.arms if arm["label"] in chosen}
         yield "kept_positions", heatmaps.kept_positions(kept, traced[0].n)
+
+
+def _needles(of: Numbers) -> Named:
+    """Needle in a haystack alone: all rows of the table."""
+    found = needles.found(of.cells) if of.view.manifest["data"] == "needle" else {}
+    if found:
+        yield "needles", needles.heat_maps({name_of(of.arms[arm]): scores for arm, scores in found.items()})

@@ -13,7 +13,7 @@ from eval.aggregate import FULL, Row, Table, matrix, tables
 from eval.records import Record
 from eval.scores import frame
 from eval.statistics import bootstrap, stratified_mean
-from eval.tasks import CATEGORIES, TASKS, base_name
+from eval.tasks import task_of
 from eval.view import View
 
 Array = NDArray[np.float64]
@@ -104,9 +104,11 @@ class Numbers:
 
     @property
     def categories(self) -> dict[str, list[str]]:
-        """Datasets by category, in LongBench's order; only those of the run."""
-        found = {name: [t for t in self.tasks if TASKS[base_name(t)].category == name] for name in CATEGORIES}
-        return {name: members for name, members in found.items() if members}
+        """Datasets by category, in the manifest's order."""
+        found: dict[str, list[str]] = {}
+        for task in self.tasks:
+            found.setdefault(task_of(task).category, []).append(task)
+        return found
 
 
 def numbers(view: View, baseline: str | None = None) -> Numbers:

@@ -27,7 +27,7 @@ from eval.report.texts import cell_columns, samples
 from eval.scores import scoring_of
 from eval.scoring import BUCKETS
 from eval.statistics import LEVEL, Comparison
-from eval.tasks import TASKS, base_name
+from eval.tasks import task_of
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def block(of: Numbers) -> Json:
         ],
         "arms": [_arm(of, i, series.index(arm["label"])) for i, arm in enumerate(of.arms)],
         "tasks": [
-            {"name": name, "category": TASKS[base_name(name)].category, "metric": TASKS[base_name(name)].metric}
+            {"name": name, "category": task_of(name).category, "metric": task_of(name).metric}
             for name in of.tasks
         ],
         "categories": list(of.categories),
