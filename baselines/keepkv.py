@@ -151,7 +151,8 @@ def first_memory(layer: LayerState, window: int) -> Tensor:
     """
     queries = layer.queries[:, -window:]
     logits = attention_logits(queries, layer.keys, layer.scale, layer.softcap)
-    seen = visible(layer.positions[-queries.shape[1] :], layer.positions, layer.sliding_window)
+    age = torch.arange(queries.shape[1] - 1, -1, -1, device=queries.device)  # more than entries where a window slides
+    seen = visible(layer.positions[-1] - age, layer.positions, layer.sliding_window)
     scores = group_log_mean(logits.masked_fill(~seen, float("-inf")), layer.kv_heads)
     return F.pad(scores, (0, 0, 0, 1))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import selkv
 from baselines.cam import CaM
 from baselines.d2o import D2O
 from baselines.keepkv import KeepKV, first_memory
@@ -15,6 +16,7 @@ from selkv.method import NativeMethod
 from selkv.state import keep_all
 from selkv.window import attention_logits
 from tests.baselines.merging_layers import random_layer
+from tests.models import build, tokens
 
 METHODS: dict[str, NativeMerging] = {
     "d2o": D2O(decode="native"),
@@ -171,3 +173,19 @@ def test_the_contract():
     assert not isinstance(LookM(), NativeMethod)
     with pytest.raises(ValueError, match="decode='often' of D2O; choose from: one_shot, native"):
         D2O(decode="often")
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("name", ["d2o", "keepkv", "cam", "weightedkv"])
+def test_generation(family, name):
+    """A model generates with it; at ratio 1 it says what the full cache says."""
+    model, ids = build(family), tokens(48)
+    model.generation_config.eos_token_id = None
+    method = selkv.method_named(name, decode="native", compensation="votes", gate="cosine")
+
+    def text(method, ratio):
+        inputs = selkv.compress(model, ids, method, ratio)
+        return model.generate(**inputs, max_new_tokens=6, do_sample=False)[0, 48:].tolist()
+
+    assert len(text(method, "0.4")) == 7
+    assert text(method, "1") == text(selkv.method_named("full"), "1")
