@@ -1,5 +1,9 @@
 """A word-level tokenizer for the tiny models of `tests.models`: token i is the word ``w<i>``."""
 
+from typing import Any
+
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 TEMPLATE = (
@@ -28,3 +32,14 @@ def words(vocabulary: int = 128) -> PreTrainedTokenizerFast:
     tokenizer.chat_template = TEMPLATE
     tokenizer.model_max_length = 4096
     return tokenizer
+
+
+@torch.no_grad()
+def end_early(model: Any, ids: Tensor) -> int:
+    """Exchange two rows of the output layer, so that the model's answer to ids (1, n) ends with </s>; returns where."""
+    options = {"min_new_tokens": 8, "max_new_tokens": 8, "do_sample": False}
+    answer = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
+    place = next(i for i in range(1, 8) if answer[i] not in answer[:i])
+    weight = model.lm_head.weight
+    weight[[2, answer[place]]] = weight[[answer[place], 2]]
+    return place

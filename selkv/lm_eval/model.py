@@ -77,39 +77,44 @@ class SelKVLM(HFLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[Request], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
-        """Log-likelihood of continuations after compressed contexts; one prefill for all continuations of a context."""
+        """Log-likelihood of continuations after compressed contexts; one prefill for all continuations of a context.
+
+        The last token of a context is fed after compression, so that a continuation of one token is scored by the
+        compressed cache, too.
+        """
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, (_, context, continuation) in enumerate(requests):
             room = self.max_length + 1 - len(continuation)  # the last token of a continuation is not fed
             groups.setdefault(tuple(context[-room:]), []).append(i)
         answers: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
         for context, members in tqdm(groups.items(), "Contexts", disable=disable_tqdm or self.rank != 0):
-            job, state = self._prefilled(torch.tensor(context, device=self.device))
+            job, state = self._prefilled(torch.tensor(context[:-1] or context, device=self.device))
             for i in members:
-                answers[i] = self._score(job, state, requests[i][2])
+                answers[i] = self._score(job, state, context[state.n :], requests[i][2])
                 self.cache_hook.add_partial("loglikelihood", requests[i][0], answers[i])
         return answers
 
-    def _prefilled(self, context: Tensor) -> tuple[Job, Prefill]:
-        needs = self.method.needs(len(context), kept_per_head(len(context), self.ratio))
-        state = prefill(self.model, context, needs)
-        return Job(self.method.bound(self.model, context, self.ratio), self.ratio), state
+    def _prefilled(self, prefix: Tensor) -> tuple[Job, Prefill]:
+        needs = self.method.needs(len(prefix), kept_per_head(len(prefix), self.ratio))
+        state = prefill(self.model, prefix, needs)
+        return Job(self.method.bound(self.model, prefix, self.ratio), self.ratio), state
 
     @torch.no_grad()
-    def _score(self, job: Job, state: Prefill, continuation: list[int]) -> tuple[float, bool]:
-        """Sum of log-probabilities, and whether each token is the likeliest."""
-        logits, fed = state.logits[None], torch.tensor(continuation[:-1], device=self.device)[None]
+    def _score(self, job: Job, state: Prefill, rest: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
+        """Sum of log-probabilities, and whether each token is the likeliest; `rest` ends the context."""
+        fed = torch.tensor([[*rest, *continuation[:-1]]], device=self.device)
+        logits = state.logits[None]
         if fed.shape[1]:
-            native = is_native(job.method)
             cache, _ = (
                 native_cache(job, state, self.sliding_layers)
-                if native
+                if is_native(job.method)
                 else compressed_cache([job], state, fed.shape[1], self.sliding_layers)
             )
             positions = state.n + torch.arange(fed.shape[1], device=self.device)[None]
             logits = torch.cat([logits, forward(self.model, fed, cache, positions, fed.shape[1])[0]])
         target = torch.tensor(continuation, device=logits.device)
-        likelihood = logits.float().log_softmax(-1).gather(1, target[:, None]).sum()
+        logits = logits[-len(target) :].float()
+        likelihood = logits.log_softmax(-1).gather(1, target[:, None]).sum()
         return float(likelihood), bool((logits.argmax(-1) == target).all())
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:

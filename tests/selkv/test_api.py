@@ -16,7 +16,7 @@ from selkv.generation import generate
 from selkv.prefill import forward, prefill
 from selkv.selkv import SelKV
 from tests.models import FAMILIES, build, tokens
-from tests.tokenizer import words
+from tests.tokenizer import end_early, words
 
 N, NEW = 48, 8
 RATIO = "0.4"
@@ -59,21 +59,22 @@ def test_padded_rows_equal_rows_alone(family):
     assert [row.tolist() for row in out[:, 44:]] == [own(model, prompt) for prompt in prompts]
 
 
-def test_sampling_equals_a_loop_with_the_same_draws():
+@pytest.mark.parametrize("seed", range(4))
+def test_sampling_equals_a_loop_with_the_same_draws(seed):
     model, ids = endless(), tokens(N)
-    options = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9}
-    torch.manual_seed(3)
+    options = {"do_sample": True, "temperature": 1.5, "top_k": 10, "top_p": 0.97}
+    torch.manual_seed(seed)
     got = generate(model, ids, ratio=RATIO, max_new_tokens=NEW, **options)[0, N:].tolist()
 
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     state = prefill(model, ids)
     cache, _ = compressed_cache([Job(SelKV(), Fraction(RATIO))], state, NEW)
     logits, expected = state.logits[None], []
     for step in range(NEW):
-        scores = logits / 0.7
-        scores[scores < scores.topk(20).values[:, -1:]] = -torch.inf
+        scores = logits / 1.5
+        scores[scores < scores.topk(10).values[:, -1:]] = -torch.inf
         order = scores.argsort(dim=-1)  # ascending: the least likely ones are cut while their sum is at most 1 - top_p
-        cut = scores.gather(1, order).softmax(-1).cumsum(-1) <= 1 - 0.9
+        cut = scores.gather(1, order).softmax(-1).cumsum(-1) <= 1 - 0.97
         scores[0, order[cut]] = -torch.inf
         expected.append(int(torch.multinomial(scores.softmax(-1), 1)))
         logits = forward(model, torch.tensor([[expected[-1]]]), cache, torch.tensor([[N + step]]))[:, -1]
@@ -145,9 +146,11 @@ def test_first_token_may_end_the_text(capsys):
 @pytest.mark.parametrize("ending", [True, False])
 def test_chat_with_the_full_cache_equals_generation_from_all_ids(ending):
     model, stock, tokenizer = build("llama"), build("llama", attention="eager"), words()
-    if ending:  # answers end after a few tokens: a frequent token plays </s>
-        for each in (model, stock):
-            each.lm_head.weight.data[2] = each.lm_head.weight.data.mean(0) * 3
+    if ending:
+        opening = tokenizer("<system> w9 w8 </s> <user> w7 w30 w31 w32 </s> <assistant>", return_tensors="pt")[
+            "input_ids"
+        ]
+        place, _ = (end_early(each, opening) for each in (model, stock))
     chat = selkv.Chat(model, tokenizer, "full", 1, system="w9 w8")
     ids = torch.empty(1, 0, dtype=torch.long)
     for turn in ("w7 w30 w31 w32", "w40 w41", "w50"):
@@ -159,6 +162,8 @@ def test_chat_with_the_full_cache_equals_generation_from_all_ids(ending):
         ids = stock.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW, do_sample=False)
         assert known.tolist() == ids.tolist()
         assert answer == tokenizer.decode(ids[0, start:], skip_special_tokens=True)
+        if ending and turn.startswith("w7"):
+            assert known[0, start:].tolist().index(2) == place
     text = tokenizer.decode(ids[0])
     assert text.startswith("<system> w9 w8 </s> <user> w7 w30 w31 w32 </s> <assistant>")
     assert "</s> <user> w40 w41 </s> <assistant>" in text and "</s> </s>" not in text
