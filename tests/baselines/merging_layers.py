@@ -38,3 +38,8 @@ def golden(shared: Path, case: str) -> dict[str, Tensor]:
     """Tensors of a reference case, the batch axis of one dropped from those that have it."""
     tensors = load_file(shared / "golden" / "merging" / f"{case}.safetensors")
     return {name: x[0] if x.dim() > 1 and x.shape[0] == 1 else x for name, x in tensors.items()}
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    """Equal within an absolute tolerance; float16 references are compared in float32."""
+    torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance)
