@@ -50,6 +50,13 @@ class EvolKV(ObservationMethod):
             raise ValueError(f"weights={weights!r} of EvolKV; must be numbers of at least 0, one a layer")
         object.__setattr__(self, "weights", weights)
 
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """Training samples that the budget file names."""
+        if self.budget_file is None:
+            return frozenset()
+        return frozenset(json.loads(Path(self.budget_file).read_text(encoding="utf-8")).get("sample_ids", ()))
+
     def budgets(self, prefill: PrefillView, ratio: Fraction) -> list[int]:
         """Uniform parts before the window, times the weights."""
         weights = self.weights or ()

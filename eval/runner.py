@@ -9,7 +9,7 @@ from rich.console import Console
 
 from eval import dry_run, tracking
 from eval.alerts import alerts
-from eval.arms import instantiate
+from eval.arms import Arm, instantiate
 from eval.benchmarks import load_benchmark
 from eval.cells import Unit, keys_of, units_of
 from eval.config import RunPlan
@@ -42,6 +42,7 @@ def run(plan: RunPlan) -> int:
     if plan.dry_run:
         return preview(plan, methods)
     benchmark = load_benchmark(plan)
+    refuse_training_samples(benchmark, plan.arms, methods)
     settings, identity = settings_of(plan), identity_of(plan)
     keys = keys_of(benchmark, plan.arms, methods, {"model": identity, **settings_fields(settings)})
     folder = plan.results / plan.name / plan.model["name"]
@@ -55,6 +56,17 @@ def run(plan: RunPlan) -> int:
             return 130
     show(plan, folder)
     return 1 if failed else 0
+
+
+def refuse_training_samples(benchmark: Benchmark, arms: Sequence[Arm], methods: Sequence[Method]) -> None:
+    """Raise UserError where a method was fitted to a sample that the run would report."""
+    reported = {sample.id for samples in benchmark.samples.values() for sample in samples}
+    for arm, method in zip(arms, methods, strict=True):
+        if both := sorted(method.trained_on & reported):
+            raise UserError(
+                f"{arm.label} was trained on {len(both)} of the samples that this run reports ({both[0]}, ...); "
+                "choose others with seed= or limit=, or train on others (search.seed=...)"
+            )
 
 
 def settings_of(plan: RunPlan) -> Settings:

@@ -35,6 +35,11 @@ class Method(ABC):
     label: ClassVar[str] = ""
     """What a table adds to the method's name (e.g. that details are unconfirmed)."""
 
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """Ids of the samples that hyperparameters were fitted to: a run refuses to report them."""
+        return frozenset()
+
     def needs(self, n: int, budget: int) -> Needs:
         """What prefill must record; `n` prompt tokens, `budget` entries per KV head."""
         return Needs()

@@ -52,8 +52,7 @@ def block(of: Numbers) -> Json:
         ],
         "arms": [_arm(of, i, series.index(arm["label"])) for i, arm in enumerate(of.arms)],
         "tasks": [
-            {"name": name, "category": task_of(name).category, "metric": task_of(name).metric}
-            for name in of.tasks
+            {"name": name, "category": task_of(name).category, "metric": task_of(name).metric} for name in of.tasks
         ],
         "categories": list(of.categories),
         "buckets": list(BUCKETS) if any(row.buckets for row in of.rows.values()) else [],

@@ -158,6 +158,10 @@ def test_from_the_search_to_a_run_with_its_budgets(model, tmp_path, capsys):
     totals = {(record.id, sum(record.kept)) for record in records}
     assert len(totals) == 4, "both methods must keep the same number of entries"
 
+    trained = plan(model, tmp_path, "method=[evolkv]", f"methods.evolkv.budget_file={path}", "ratio=0.3", "seed=7")
+    with pytest.raises(UserError, match=r"evolkv was trained on 2 of the samples that this run reports \(hotpotqa-7-"):
+        run(trained)
+
 
 def test_mistakes_are_told_in_one_line(model, tmp_path, capsys):
     def error(*more):
