@@ -57,7 +57,7 @@ class StreamingLLM(NativeMethod):
 
     def needs(self, n: int, budget: int) -> Needs:
         """Nothing but positions."""
-        return Needs(window=0)
+        return Needs(window=0, rotation=self.reembed)
 
     def compress(self, layer: LayerState, budget: int) -> Kept:
         """Sinks and recent entries."""

@@ -21,6 +21,7 @@ from selkv.decode import Stop, ask, choose, greedy
 from selkv.fidelity import first_divergence, measure, measure_native
 from selkv.method import Method
 from selkv.prefill import Prefill, prefill
+from selkv.rotary import refuse_rotation
 from selkv.state import Kept, Needs
 
 
@@ -81,6 +82,8 @@ class Worker:
         self.model, self.tokenizer, self.arms, self.settings, self.place = model, tokenizer, arms, settings, place
         self.jobs = [Job(method, arm.ratio) for arm, method in zip(arms, methods, strict=True)]
         self.weight_bytes = sum(p.nbytes for p in model.parameters())
+        if any(method.needs(1, 1).rotation for method in methods):
+            refuse_rotation(model)  # one line now instead of an error in every cell
 
     def run(self, unit: Unit, advance: Callable[[int], None] = lambda cells: None) -> list[Record]:
         """Records of the unit's missing arms; a failure becomes an error record, the others go on.

@@ -100,7 +100,8 @@ def causal_attention(
     if plain and length == 1:
         return masked_attention(query, key, value, constants)
     block = max(1, min(256, BLOCK_LOGITS // (heads * min(total, window or total))))
-    parts = []
+    # one buffer: small results kept between blocks of growing size would pin the heap, which then grows with L * L
+    out = query.new_empty(*query.shape[:3], value.shape[3])
     for start in range(0, length, block):
         stop = min(start + block, length)
         first = total - length + start  # position of the block's first query
@@ -114,10 +115,10 @@ def causal_attention(
             # a padding query sees nothing: let it see itself, its output is never used
             seen = seen | torch.eye(high - low, dtype=torch.bool, device=key.device)[first - low :]
         mask = torch.zeros(seen.shape, dtype=query.dtype, device=key.device).masked_fill_(~seen, float("-inf"))
-        parts.append(
-            masked_attention(query[:, :, start:stop], key[:, :, low:high], value[:, :, low:high], constants, mask)
+        out[:, :, start:stop] = masked_attention(
+            query[:, :, start:stop], key[:, :, low:high], value[:, :, low:high], constants, mask
         )
-    return torch.cat(parts, 2)
+    return out
 
 
 def attention(

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from selkv.errors import UserError
 from selkv.recording import RecordingLayer
-from selkv.rotary import NO_ROTATION, inverse_frequencies
+from selkv.rotary import inverse_frequencies, refuse_rotation
 from selkv.state import LayerState, Needs
 
 
@@ -87,9 +86,8 @@ def prefill(
     needs = needs or Needs()
     ids = input_ids.reshape(1, -1).to(model.device)
     n, count = ids.shape[1], model.config.get_text_config().num_hidden_layers
-    frequencies = inverse_frequencies(model, count)
-    if needs.rotation and any(f is None for f in frequencies):
-        raise UserError(NO_ROTATION)
+    if needs.rotation:
+        refuse_rotation(model)
     recorded = [RecordingLayer(needs, n) for _ in range(count)]
     cache = Cache(layers=list(recorded))
     positions = torch.arange(n, device=ids.device)[None]
@@ -104,5 +102,6 @@ def prefill(
         logits = forward(model, ids[:, -again:], cache, positions[:, -again:])
         for layer in recorded:
             layer.needs = needs
+    frequencies = inverse_frequencies(model, count)
     layers = [layer.state(i, count, f) for i, (layer, f) in enumerate(zip(recorded, frequencies, strict=True))]
     return Prefill(layers, logits[0, -1], n)

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selkv.errors import UserError
+
 NO_ROTATION = (
     "re-embedding kept keys (reposition, reembed) needs rotary frequencies that do not change with the length; this "
     "model has dynamic NTK or LongRoPE ones, or none. Leave it off."
@@ -56,6 +58,14 @@ def inverse_frequencies(model: Any, layers: int) -> list[Tensor | None]:
     config = model.config.get_text_config()
     types = getattr(config, "layer_types", None) or [None] * layers
     return [_frequencies(rotary, kind) for kind in types[:layers]]
+
+
+def refuse_rotation(model: Any) -> None:
+    """Raise UserError for a model whose keys cannot be moved: before a run or a prefill is paid for."""
+    if any(
+        frequency is None for frequency in inverse_frequencies(model, model.config.get_text_config().num_hidden_layers)
+    ):
+        raise UserError(NO_ROTATION)
 
 
 def _frequencies(rotary: nn.Module | None, layer_type: str | None) -> Tensor | None:
