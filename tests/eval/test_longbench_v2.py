@@ -56,7 +56,8 @@ def test_rows_are_read_by_length_and_difficulty(file):
 @pytest.mark.parametrize(
     ("prediction", "letter"),
     [
-        ("The answer is (B)", "B"), ("The correct answer is B.", "B"), ("**Answer: C**", "C"), ("D", "D"),
+        ("The answer is (B)", "B"), ("The correct answer is B.", "B"), ("**Answer: C**", "C"),
+        ("The answer is **D**", "D"), ("D", "D"),
         ("(A) one", "A"),
         ("B) two, because A is wrong", "B"), ("A man said so. The answer is (D).", "D"), ("I think (C) fits", "C"),
         ("A man walked by", None), ("the answer is a matter of taste", None), ("none", None), ("", None),

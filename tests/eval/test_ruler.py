@@ -1,5 +1,6 @@
 """RULER-style tasks: the published rules on the drawn texts, lengths, scoring, and a run."""
 
+import random
 import re
 from collections import Counter
 
@@ -61,6 +62,14 @@ def test_a_haystack_of_needles_holds_nothing_else(task):
         assert SECRET.sub("", row.context).strip() == ""
         assert len({key for key, _ in hidden}) == len(hidden) > 15
         assert row.answers == tuple(value for key, value in hidden if key in row.input)
+
+
+def test_what_is_scattered_keeps_its_order_and_all_of_the_filler():
+    filler, inserted = [str(n) for n in range(20)], list("abcde")
+    for seed in range(5):
+        mixed = texts.scatter(random.Random(seed), filler, inserted)
+        assert [text for text in mixed if text in inserted] == inserted
+        assert [text for text in mixed if text not in inserted] == filler
 
 
 def test_values_are_of_their_kind():
