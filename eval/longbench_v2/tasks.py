@@ -1,6 +1,7 @@
 """LongBench v2's questions by length and difficulty (Bai et al. 2024, arXiv 2412.15204): multiple choice, accuracy.
 
-The counts are those of the 503 published questions, where known: 180 short, 215 medium, 108 long; 192 easy, 311 hard.
+503 questions: 180 short, 215 medium, 108 long; 192 easy, 311 hard. How many each pair of the two has is read from the
+file, so `rows` is 0 here.
 """
 
 from eval.tasks import Task
