@@ -43,13 +43,12 @@ def resolved_revision(path: str, revision: str) -> str:
     UserError
         When neither the hub nor a local copy is there.
     """
-    from httpx import HTTPError
     from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled  # of httpx, httpx2 or requests, by its version
 
     try:
         return str(HfApi().model_info(path, revision=revision).sha)
-    except (HfHubHTTPError, OfflineModeIsEnabled, HTTPError, OSError):
+    except (HTTPError, OfflineModeIsEnabled, OSError):
         cached = try_to_load_from_cache(path, "config.json", revision=revision)
         if isinstance(cached, str):
             return Path(cached).parent.name
