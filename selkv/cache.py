@@ -46,13 +46,14 @@ class CompressedLayer(DynamicLayer):
         first = rows[0].keys
         shape = (len(rows), first.shape[0], widest + room)
         self.lazy_initialization(first, first)
-        self.keys, self.values = first.new_zeros(*shape, first.shape[2]), first.new_zeros(*shape, first.shape[2])
+        self.keys, self.values = first.new_empty(*shape, first.shape[2]), first.new_empty(*shape, first.shape[2])
         self.positions = torch.full(shape, -1, device=first.device)
         mask = torch.zeros(shape, device=first.device)
         mask[:, :, :widest] = float("-inf")
         for i, row in enumerate(rows):
             m = row.keys.shape[1]
             self.keys[i, :, :m], self.values[i, :, :m] = row.keys, row.values
+            self.keys[i, :, m:widest], self.values[i, :, m:widest] = 0, 0  # hidden by the mask, but 0 * nan is nan
             self.positions[i, :, :m], mask[i, :, :m] = row.positions, row.bias
         self.mask = mask[:, :, None].to(first.dtype) if bool(mask.any()) else None
         self.kept, self.used = widest, widest
