@@ -33,7 +33,8 @@ class OneLayer(NamedTuple):
 
 def methods(names: list[str]) -> Iterator[tuple[str, Method]]:
     """Methods by name, all by default, with the defaults of their YAML (EvolKV with equal weights)."""
-    for name in names or sorted(path.stem for path in METHODS.glob("*.yaml") if path.stem != "full"):
+    pure = (path.stem for path in METHODS.glob("*.yaml") if not path.stem.startswith(("full", "kvpress")))
+    for name in names or sorted(pure):
         root = OmegaConf.create({"seed": 0, "method": OmegaConf.load(METHODS / f"{name}.yaml")})
         config: Any = root.method
         cls: Any = get_class(config._target_)
