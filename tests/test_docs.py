@@ -1,0 +1,268 @@
+"""Every command, snippet and link of README and docs works; runs by ``dry_run=true``, snippets on a tiny model."""
+
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import yaml
+
+import baselines
+from eval import app
+from selkv import cli
+from tests.eval import runs
+from tests.eval.simulate import simulate
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = ("python", "selkv", "make", "pip", "ray")
+HUB_ID = re.compile(r'"[\w.-]+/[\w.-]+"')  # in snippets: stands for the tiny model here
+EXECUTED = ("score", "report", "export", "compare", "doctor")  # the other scripts measure for minutes: options only
+OPTIONAL = ("kvpress", "mlflow", "wandb")  # packages that only the peer environment has
+ARMS = [("full", "1", 0.0), ("selkv", "0.25", -0.05), ("snapkv", "0.25", -0.1), ("streamingllm", "0.25", -0.2)]
+
+
+class Block(NamedTuple):
+    """A block of code on a page; `above` is the line of text before it."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    above: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Fenced and indented blocks."""
+    lines, above, i = page.read_text(encoding="utf-8").split("\n"), "", 0
+    while i < len(lines):
+        fence = re.match(r"```(\w*)$", lines[i])
+        start = i + 1 if fence else i
+        if fence:
+            i = lines.index("```", start)
+            yield Block(page, start + 1, fence[1], "\n".join(lines[start:i]), above)
+        elif lines[i].startswith("    "):
+            while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
+                i += 1
+            yield Block(page, start + 1, "", "\n".join(line[4:] for line in lines[start:i]).rstrip(), above)
+            continue
+        elif lines[i].strip():
+            above = lines[i]
+        i += 1
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def commands() -> dict[str, list[str]]:
+    """Words of every command by its text: variables in front and comments behind it dropped."""
+    found = {}
+    for block in BLOCKS:
+        if block.language in ("", "bash", "console"):
+            for line in block.text.replace("\\\n", " ").split("\n"):
+                for part in line.split(" && "):
+                    words = shlex.split(part, comments=True) if part.count("'") % 2 == 0 else []
+                    while words and re.match(r"[A-Z_]+=", words[0]):
+                        words.pop(0)
+                    if words and words[0] in PROGRAMS and "$" not in part:
+                        found[shlex.join(words)] = words
+    return found
+
+
+COMMANDS = commands()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory as the pages assume it: a finished run, a folder of rows, the methods that they add."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    simulate(tmp_path / "results/default/smollm2", ["hotpotqa", "lcc"], 3, ARMS)
+    simulate(tmp_path / "results/table1/llama31", ["hotpotqa", "lcc"], 3, ARMS, data="longbench")
+    row = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FOLDER/qasper.jsonl").write_text(str(row).replace("'", '"').replace("None", "null") + "\n")
+    for path, text in added_files().items():
+        for target in (tmp_path / "mine" / path.removeprefix("configs/"), tmp_path / "mine" / Path(path).name):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(tmp_path / "mine/baselines")])
+    return tmp_path
+
+
+def added_files() -> dict[str, str]:
+    """Files that docs/extending.md tells the reader to write, by path."""
+    named = [(re.findall(r"`([\w/]+\.(?:py|yaml))`", block.above), block) for block in BLOCKS]
+    return {
+        paths[-1]: block.text + "\n"
+        for paths, block in named
+        if paths and block.page.name == "extending.md"
+        if block.language == "python" or "# @package methods." in block.text or "_target_" in block.text
+    }
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = COMMANDS[line]
+    if words[:2] in (["python", "run.py"], ["selkv", "run"]):
+        check_run(words[2:], capsys)
+    elif words[0] == "selkv":
+        assert cli.main(["--help"]) == 0 and words[1] in (*cli.COMMANDS, "--help", "--version")
+    elif words[0] == "python" and words[1].startswith("scripts/"):
+        check_script(Path(words[1]).stem, words[2:])
+    elif words[:2] == ["python", "-c"]:
+        compile(words[2], line, "exec")
+    elif words[:2] == ["python", "-m"]:
+        check_module(words[2], words[3:])
+    elif words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    elif words[0] == "pip":
+        check_pip(words[1:])
+    elif words[:2] == ["ray", "start"]:
+        check_ray(words[2:])
+    else:
+        pytest.fail(f"no check for this command: {line}")
+
+
+def check_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    mine = [] if "--help" in arguments or "--config-dir" in arguments else ["--config-dir", "mine"]
+    sys.path.insert(0, "mine")  # stands for PYTHONPATH=mine
+    try:
+        code = app.main([*mine, *arguments, *([] if "--help" in arguments else ["dry_run=true"])])
+    finally:
+        sys.path.remove("mine")
+    absent = [name for name in OPTIONAL if name in " ".join(arguments) and importlib.util.find_spec(name) is None]
+    assert code == (2 if absent else 0)
+    if absent:
+        assert f"pip install 'selkv[{absent[0]}]'" in capsys.readouterr().err
+
+
+def check_script(name: str, arguments: list[str]) -> None:
+    main = importlib.import_module(f"scripts.{name}").main
+    files = [path for word in arguments for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    if name in EXECUTED:
+        assert main(files) in ((0, 1) if name == "doctor" else (0,)), "a doctor may find a model that is not here"
+    else:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main([*arguments, "--help"])
+
+
+def check_module(name: str, arguments: list[str]) -> None:
+    assert importlib.util.find_spec(name), name
+    if name == "pytest":
+        assert all((ROOT / word).exists() for word in arguments if word.startswith("tests/"))
+
+
+def check_pip(arguments: list[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert arguments[0] == "install"
+    for found in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
+        assert set(found.split(",")) <= set(extras)
+
+
+def check_ray(arguments: list[str]) -> None:
+    pytest.importorskip("ray", reason="Ray's options are read from the package")
+    from ray.scripts.scripts import start
+
+    start.make_context("start", list(arguments), resilient_parsing=False)
+
+
+def test_snippets(model: Path, place: Path, subtests: pytest.Subtests) -> None:
+    """Python blocks of a page run one after another; what a page leaves to its reader is given here."""
+    from selkv import load_model, load_tokenizer
+
+    for page in PAGES:
+        given = {
+            "__name__": "snippet",
+            "model": load_model(str(model)),
+            "tokenizer": load_tokenizer(str(model)),
+            "input_ids": torch.arange(60).remainder(90)[None] + 3,
+        }
+        for block in BLOCKS:
+            if block.page == page and block.language == "python":
+                with subtests.test(str(block)):
+                    wanted = re.findall(r"^(?:from|import) (\w+)", block.text, flags=re.MULTILINE)
+                    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
+                    if absent:
+                        pytest.skip(f"{absent[0]} is in the peer environment only")
+                    exec(compile(HUB_ID.sub(repr(str(model)), block.text), str(block), "exec"), given)
+
+
+def test_yaml_and_shell_blocks_parse() -> None:
+    for block in BLOCKS:
+        if block.language == "yaml":
+            assert list(yaml.safe_load_all(block.text)), block
+        if block.language == "bash":
+            assert subprocess.run(["bash", "-n", "-c", block.text]).returncode == 0, block
+
+
+def test_new_method_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
+    """The example of docs/extending.md in a fresh checkout, and in the tests that it names."""
+    for name in ("selkv", "baselines", "eval", "configs", "scripts", "tests", "pyproject.toml", "run.py"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    written = [path for path in added_files() if "valuenorm" in path]
+    assert sorted(written) == ["baselines/valuenorm.py", "configs/method/valuenorm.yaml"]
+    for path in written:
+        assert not (tmp_path / path).exists()
+        (tmp_path / path).write_text(added_files()[path])
+    small = [*runs.overrides(model, tmp_path / "results"), "data.tasks=[hotpotqa]", "limit=1"]
+    told = next(words for words in COMMANDS.values() if "method=[full,snapkv,valuenorm]" in words)
+    done = python([*told[1:], *small], tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(re.findall(r"│?\s*valuenorm ", done.stdout)) >= 2, done.stdout
+    records = runs.cells(tmp_path / "results").values()
+    assert sorted(r.ratio for r in records if r.method == "valuenorm" and not r.error) == ["0.1", "0.25"]
+    told = next(words for words in COMMANDS.values() if words[:3] == ["python", "-m", "pytest"])
+    done = python([*told[1:], "-p", "no:cacheprovider"], tmp_path)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:]
+
+
+def python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(folder)}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_readme_names_every_method_of_a_paper() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "configs/method").glob("*.yaml"):
+        if not re.search(r"_gate|selkv_|kvpress_", path.stem):
+            assert f"`{path.stem}`" in text, path.stem
+
+
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the peer environment builds no site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.html")]
+    assert len(pages) > len(PAGES) - 1, "a page each, and the one for missing pages"
+    for page in pages:
+        assert not re.findall(r'<(?:script|img|link rel="stylesheet")[^>]+(?:src|href)="https?://', page)
