@@ -47,7 +47,7 @@ def load(
     first : bool
         Take the first `limit` instead.
     path : str
-        ``data.json`` (a JSON list) or JSON lines.
+        ``data.json`` (a JSON list), its folder, or JSON lines.
 
     Raises
     ------
@@ -56,20 +56,24 @@ def load(
     """
     if path is None:
         raise UserError("data.path is not set; give the file of LongBench v2 (data.json of THUDM/LongBench-v2)")
-    data = Path(path).expanduser().read_bytes()
-    rows = list(_rows(data, path))
+    place = Path(path).expanduser()
+    file = place / "data.json" if place.is_dir() else place
+    if not file.exists():
+        raise UserError(f"data.path={path}: {file} does not exist; give the file of LongBench v2 or its folder")
+    data = file.read_bytes()
+    rows = list(_rows(data, str(file)))
     samples = {task: tuple(row for row in rows if row.dataset == task) for task in tasks}
     expected = {task: len(found) for task, found in samples.items()}
     kept = {task: found for task, found in samples.items() if found}
     if not kept:
         raise UserError(
-            f"{path}: none of its {len(rows)} questions belongs to {', '.join(tasks)}; choose other data.tasks"
+            f"{file}: none of its {len(rows)} questions belongs to {', '.join(tasks)}; choose other data.tasks"
         )
     if limit is not None:
         kept = {task: found[:limit] if first else draw(found, limit, seed) for task, found in kept.items()}
     notes = ["prompts: own wording; the average is over lengths and difficulties, not the published one over questions"]
     if len(rows) != QUESTIONS:
-        notes.append(f"{Path(path).name}: the file has {len(rows)} questions, LongBench v2 has {QUESTIONS}")
+        notes.append(f"{file.name}: the file has {len(rows)} questions, LongBench v2 has {QUESTIONS}")
     return Benchmark(
         name="longbench_v2",
         samples=kept,

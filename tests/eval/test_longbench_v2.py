@@ -94,6 +94,13 @@ def test_options_choose_and_refuse(file):
     assert [row.id for rows in load_benchmark(plan).samples.values() for row in rows] == ["q0", "q3"]
     with pytest.raises(UserError, match=r"data.path is not set; give the file of LongBench v2"):
         load_benchmark(plan_of(["data=longbench_v2"]))
+    empty = file.parent / "empty"
+    empty.mkdir()
+    with pytest.raises(
+        UserError, match=r"empty/data\.json does not exist; give the file of LongBench v2 or its folder"
+    ):
+        load_benchmark(plan_of(["data=longbench_v2", f"data.path={empty}"]))
+    assert load_benchmark(plan_of(["data=longbench_v2", f"data.path={file.parent}"])).samples
     with pytest.raises(UserError, match=r"data.path=/no/where does not exist"):
         plan_of(["data=longbench_v2", "data.path=/no/where"])
 
