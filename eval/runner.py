@@ -146,9 +146,8 @@ def show(plan: RunPlan, folder: Path) -> None:
     for line in alerts(view):
         console.print(f"[yellow]! {line}[/yellow]", highlight=False)
     tracking.log(plan, folder, view)
-    console.print(
-        f"\nResults are in {folder}/ (report.html, table.md, table.csv, table.tex, scores.csv, plots).", highlight=False
-    )
+    files = "table.md, table.csv, table.tex, scores.csv" + (", report.html, plots" if plan.report else "")
+    console.print(f"\nResults are in {folder}/ ({files}).", highlight=False)
     console.print("Worth trying next:", highlight=False)
     for command, what in NEXT:
         console.print(f"  {command:<63} {what}", highlight=False, markup=False, soft_wrap=True)
