@@ -1,5 +1,6 @@
 """Every command, snippet and link of README and docs works; runs by ``dry_run=true``, snippets on a tiny model."""
 
+import argparse
 import importlib
 import importlib.util
 import os
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,14 +122,14 @@ def added_files() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_command(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(line: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = COMMANDS[line]
     if words[:2] in (["python", "run.py"], ["selkv", "run"]):
         check_run(words[2:], capsys)
     elif words[0] == "selkv":
         assert cli.main(["--help"]) == 0 and words[1] in (*cli.COMMANDS, "--help", "--version")
     elif words[0] == "python" and words[1].startswith("scripts/"):
-        check_script(Path(words[1]).stem, words[2:])
+        check_script(Path(words[1]).stem, words[2:], monkeypatch)
     elif words[:2] == ["python", "-c"]:
         compile(words[2], line, "exec")
     elif words[:2] == ["python", "-m"]:
@@ -156,14 +157,28 @@ def check_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert f"pip install 'selkv[{absent[0]}]'" in capsys.readouterr().err
 
 
-def check_script(name: str, arguments: list[str]) -> None:
+def check_script(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     main = importlib.import_module(f"scripts.{name}").main
-    files = [path for word in arguments for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
     if name in EXECUTED:
+        files = [
+            path for word in arguments for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+        ]
         assert main(files) in ((0, 1) if name == "doctor" else (0,)), "a doctor may find a model that is not here"
-    else:
-        with pytest.raises(SystemExit, match=r"^0$"):
-            main([*arguments, "--help"])
+        return
+    # options are read, then it ends: by argparse, or as those of run.py
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    for owner, reader in ((argparse.ArgumentParser, "parse_args"), (app, "plan_of")):
+        monkeypatch.setattr(owner, reader, and_end(getattr(owner, reader)))
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main()
+
+
+def and_end(read: Callable[..., object]) -> Callable[..., None]:
+    def reading(*parts: object, **options: object) -> None:
+        read(*parts, **options)
+        raise SystemExit(0)
+
+    return reading
 
 
 def check_module(name: str, arguments: list[str]) -> None:
@@ -186,8 +201,11 @@ def check_ray(arguments: list[str]) -> None:
     start.make_context("start", list(arguments), resilient_parsing=False)
 
 
-def test_snippets(model: Path, place: Path, subtests: pytest.Subtests) -> None:
-    """Python blocks of a page run one after another; what a page leaves to its reader is given here."""
+def test_snippets(model: Path, place: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python blocks of a page run one after another; what a page leaves to its reader is given here.
+
+    What a block prints is the next block.
+    """
     from selkv import load_model, load_tokenizer
 
     for page in PAGES:
@@ -197,7 +215,7 @@ def test_snippets(model: Path, place: Path, subtests: pytest.Subtests) -> None:
             "tokenizer": load_tokenizer(str(model)),
             "input_ids": torch.arange(60).remainder(90)[None] + 3,
         }
-        for block in BLOCKS:
+        for block, following in zip(BLOCKS, [*BLOCKS[1:], None], strict=True):
             if block.page == page and block.language == "python":
                 with subtests.test(str(block)):
                     wanted = re.findall(r"^(?:from|import) (\w+)", block.text, flags=re.MULTILINE)
@@ -205,6 +223,8 @@ def test_snippets(model: Path, place: Path, subtests: pytest.Subtests) -> None:
                     if absent:
                         pytest.skip(f"{absent[0]} is in the peer environment only")
                     exec(compile(HUB_ID.sub(repr(str(model)), block.text), str(block), "exec"), given)
+                    printed = capsys.readouterr().out.strip()
+                    assert "print(" not in block.text or (following and printed == following.text)
 
 
 def test_yaml_and_shell_blocks_parse() -> None:
