@@ -250,7 +250,7 @@ def test_kill_9_at_random_moments_loses_nothing(model, tmp_path):
 
 
 def test_the_end_names_the_files_that_were_written(model, tmp_path, capsys):
-    assert run(runs.plan(model, tmp_path, "method=[full]", "data.tasks=[hotpotqa]", "limit=1")) == 0
+    assert run(plan(model, tmp_path, "method=[full]", "data.tasks=[hotpotqa]", "limit=1")) == 0
     (line,) = [line for line in capsys.readouterr().out.split("\n\n") if "Results are in" in line]
     named = "".join(line.split("Worth")[0].split()).partition("(")[2].rstrip(".").rstrip(")").split(",")
     assert all((tmp_path / "default/tiny" / name).exists() for name in named), named
