@@ -1,6 +1,6 @@
 """The library's front door: compress prompts and hand the result to stock ``model.generate(**inputs)``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +15,7 @@ from selkv.errors import UserError
 from selkv.method import Method
 from selkv.named import method_named
 from selkv.prefill import Prefill, cache_argument, prefill
-from selkv.state import Kept
+from selkv.state import Kept, LayerState
 
 First = Callable[[Tensor], Tensor]
 """Chooses the first token of every row: logits (B, V) to ids (B,)."""
@@ -134,15 +134,21 @@ def _native(
     return native_cache(job, state, sliding_layers)[0], state.logits[None]
 
 
+def _only(step: tuple[LayerState, Sequence[Kept]]) -> Kept:
+    """What the only job keeps; a variable of a loop would hold on to the layer."""
+    return step[1][0]
+
+
 def _ragged(
     model: Any, prompts: Sequence[Tensor], job: Job, sliding_layers: str, chunk: int | None, room: int
 ) -> tuple[CompressedCache, Tensor]:
-    """One row a prompt; each is prefilled and compressed before the next one."""
-    rows: list[list[Kept]] = []
+    """One row a prompt; each is prefilled and compressed before the next one, a single one layer by layer."""
+    rows: list[Iterable[Kept]] = []
     logits = []
     for prompt in prompts:
         bound, state = _prefilled(model, prompt, job, chunk)
-        rows.append([kept for _, (kept,) in compressed_layers([bound], state, sliding_layers)])
+        kepts = map(_only, compressed_layers([bound], state, sliding_layers, release=True))
+        rows.append(kepts if len(prompts) == 1 else list(kepts))
         logits.append(state.logits)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     layers = [CompressedLayer(layer, lengths, room) for layer in zip(*rows, strict=True)]

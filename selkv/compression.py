@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -48,19 +48,25 @@ def compress_layer(method: Method, layer: LayerState, budget: int, prefill: Pref
 
 
 def compressed_layers(
-    jobs: Sequence[Job], prefill: Prefill, sliding_layers: str = "compress"
+    jobs: Sequence[Job], prefill: Prefill, sliding_layers: str = "compress", release: bool = False
 ) -> Iterator[tuple[LayerState, list[Kept]]]:
     """Compress all jobs, layer by layer: yields each layer and what every job keeps of it.
 
-    Window attention is computed once a layer, shared by the jobs and freed before the next layer.
+    Window attention is computed once a layer, shared by the jobs and freed before the next layer. `release` is for
+    little memory: methods remember it no longer than they choose, and the list ``prefill.layers`` is emptied on the
+    way (a layer goes when no later one reads it), so that full and compressed cache never lie side by side.
     """
     budgets = [layer_budgets(job, prefill, sliding_layers) for job in jobs]
+    every = range(len(prefill.layers) if release else 0)
+    until = {i: i for i in every} | {job.method.leader(i): i for i in every for job in jobs}  # who reads a layer last
     for i, layer in enumerate(prefill.layers):
-        shared = layer.remembering()
+        shared = layer if release else layer.remembering()
         yield (
             layer,
             [compress_layer(job.method, shared, budget[i], prefill) for job, budget in zip(jobs, budgets, strict=True)],
         )
+        for done in [read for read, last in until.items() if last == i]:
+            cast(list[Any], prefill.layers)[done] = None
 
 
 def compressed_cache(

@@ -125,7 +125,7 @@ def absorb(
     target: Tensor,
     routed: Tensor,
     gate: str | float | None,
-    block: int = 2**15,
+    block: int = 2**13,
 ) -> tuple[Tensor, Tensor]:
     """Gate routed entries and merge them into the kept ones by attention (SelKV Eqs. 4 and 5).
 
@@ -164,7 +164,8 @@ def absorb(
     own, mass, received = take(values, index).float(), take(attention, index), take(scatter_sum(given, target), index)
     summed = sum_by_target(values, given.scatter(1, index, mass), target, index)
     touched = received > 0
-    return torch.where(touched[..., None], summed / (mass + received).masked_fill(~touched, 1)[..., None], own), weight
+    summed.div_((mass + received).masked_fill_(~touched, 1)[..., None])
+    return torch.where(touched[..., None], summed, own, out=own), weight
 
 
 def arrival(target: Tensor, routed: Tensor) -> Tensor:

@@ -137,11 +137,15 @@ class SelKV(Method):
         m = budget // layer.kv_heads
         if m >= layer.n:
             return keep_all(layer)
-        layer = layer if layer.memo is not None else layer.remembering()
-        attention = self._attention(layer)
+        watched = layer if layer.memo is not None else layer.remembering()
+        attention = self._attention(watched)
         index, own, union = self._select(layer, attention, m)
+        first = self._first_share(watched, index)
+        if self.routing == "coattention":
+            layer = watched
+        del watched  # where no other job reads it, the window's attention is gone before the merge needs memory
         kept = self._merge(layer, attention, index, own) if self.merge else keep(layer, index)
-        counters = {**kept.counters, "union": float(union), "evicted_first_share": self._first_share(layer, index)}
+        counters = {**kept.counters, "union": float(union), "evicted_first_share": first}
         return self._repositioned(layer, kept._replace(counters=counters))
 
     # 1-2. attention of the window on each entry
@@ -149,7 +153,8 @@ class SelKV(Method):
     def _attention(self, layer: LayerState) -> Tensor:
         """a[h, j] = sum over window queries of the group's attention; (Hkv, n)."""
         received = layer.window_attention(self.window)
-        a = group_reduce(received, layer.kv_heads, self.gqa_reduce).sum(1)
+        groups = received.chunk(layer.kv_heads)  # one after the other: their reduction is not small
+        a = torch.cat([group_reduce(group, 1, self.gqa_reduce).sum(1) for group in groups])
         if not self.normalise_by_visibility:
             return a
         age = torch.arange(layer.n - 1, -1, -1, device=a.device)

@@ -26,7 +26,7 @@ def attention_logits(queries: Tensor, keys: Tensor, scale: float, softcap: float
     """
     heads, window, d = queries.shape
     folded = queries.reshape(keys.shape[0], -1, d)  # (Hkv, G*W, d): the group becomes more queries
-    logits = (folded.float() @ keys.float().transpose(1, 2)) * scale
+    logits = (folded.float() @ keys.float().transpose(1, 2)).mul_(scale)
     return cap(logits.view(heads, window, -1), softcap)
 
 
@@ -72,4 +72,6 @@ def window_attention(
     query_positions = torch.arange(-queries.shape[1] + 1, 1, device=keys.device) + last
     logits = attention_logits(queries, keys, scale, softcap)
     blocked = ~visible(query_positions, key_positions, sliding_window)
-    return logits.masked_fill_(blocked, float("-inf")).softmax(-1)[..., hidden:]
+    for part in logits.chunk(len(keys)):  # in place, a KV head at a time: a second tensor of this size is not needed
+        part.copy_(part.masked_fill_(blocked, float("-inf")).softmax(-1))
+    return logits[..., hidden:]
