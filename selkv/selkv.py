@@ -153,8 +153,10 @@ class SelKV(Method):
     def _attention(self, layer: LayerState) -> Tensor:
         """a[h, j] = sum over window queries of the group's attention; (Hkv, n)."""
         received = layer.window_attention(self.window)
-        groups = received.chunk(layer.kv_heads)  # one after the other: their reduction is not small
-        a = torch.cat([group_reduce(group, 1, self.gqa_reduce).sum(1) for group in groups])
+        if self.gqa_reduce == "mean":  # the sum first: the mean over the group is then small
+            a = group_reduce(received.sum(1), layer.kv_heads)
+        else:
+            a = group_reduce(received, layer.kv_heads, self.gqa_reduce).sum(1)
         if not self.normalise_by_visibility:
             return a
         age = torch.arange(layer.n - 1, -1, -1, device=a.device)

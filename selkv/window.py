@@ -72,6 +72,6 @@ def window_attention(
     query_positions = torch.arange(-queries.shape[1] + 1, 1, device=keys.device) + last
     logits = attention_logits(queries, keys, scale, softcap)
     blocked = ~visible(query_positions, key_positions, sliding_window)
-    for part in logits.chunk(len(keys)):  # in place, a KV head at a time: a second tensor of this size is not needed
-        part.copy_(part.masked_fill_(blocked, float("-inf")).softmax(-1))
-    return logits[..., hidden:]
+    # softmax in place: a second tensor of this size is not needed
+    logits.masked_fill_(blocked, float("-inf")).sub_(logits.amax(-1, keepdim=True)).exp_()
+    return logits.div_(logits.sum(-1, keepdim=True))[..., hidden:]
