@@ -27,6 +27,7 @@ def notes(view: View, blocks: Sequence[Table], statistics: bool = False) -> list
         *_approximate(view),
         *_holes(view),
         *_counters(view),
+        *_loops(view),
         *dict.fromkeys(f"{arm['label']}: {arm['note']}." for arm in view.manifest["arms"] if arm.get("note")),
         *map(str, view.manifest.get("notes", ())),
         *_versions(view),
@@ -112,6 +113,17 @@ def _counters(view: View) -> Iterator[str]:
         yield f"Nothing was routed, so nothing was merged: {_listed(idle)}."
     if sunk:
         yield f"Warning: the evicted first token held more than 5 % of a layer's attention: {_listed(sunk)}."
+
+
+def _loops(view: View) -> Iterator[str]:
+    """Share of outputs that end in a repetition: what repositioning (SelKV, Eq. 7) is said to prevent."""
+    looped = []
+    for number, arm in enumerate(view.manifest["arms"]):
+        ends = [record.looped for record in _records(view, number)]
+        if any(ends):
+            looped.append(f"{arm['label']} ({arm['ratio']}) {100 * sum(ends) / len(ends):.0f} %")
+    if looped:
+        yield f"Outputs that end in a loop: {_listed(looped)}; the others none."
 
 
 def _versions(view: View) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 
 from eval import dry_run, tracking
-from eval.alerts import alerts
 from eval.arms import Arm, instantiate
 from eval.benchmarks import load_benchmark
 from eval.cells import Unit, keys_of, units_of
@@ -143,8 +142,6 @@ def show(plan: RunPlan, folder: Path) -> None:
         tables.write_tables(view, folder, options)
     console = Console()
     console.print(tables.console(view, options))
-    for line in alerts(view):
-        console.print(f"[yellow]! {line}[/yellow]", highlight=False)
     tracking.log(plan, folder, view)
     files = "table.md, table.csv, table.tex, scores.csv" + (", report.html, plots" if plan.report else "")
     console.print(f"\nResults are in {folder}/ ({files}).", highlight=False)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from eval.aggregate import tables
 from eval.grid import BEST, SECOND, number, scores_grid
+from eval.notes import notes
 from eval.records import cells_file
 from eval.tables import Options, console, write_tables
 from eval.tasks import ENGLISH
@@ -189,3 +190,12 @@ def test_latex_compiles_with_any_label(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "page.pdf").stat().st_size > 10_000
+
+
+def test_loops_are_told_by_row(tmp_path):
+    view = simulate(tmp_path / "run" / "m", ["hotpotqa"], 4, [("full", "1", 0.0), ("selkv", "0.25", 0.0)])
+    loop = next(key for key, record in view.records.items() if record.label == "selkv")
+    records = {key: replace(record, looped=key == loop) for key, record in view.records.items()}
+    text = " ".join(notes(replace(view, records=records), tables(view)))
+    assert "Outputs that end in a loop: selkv (0.25) 25 %; the others none." in text
+    assert "loop" not in " ".join(notes(view, tables(view)))
