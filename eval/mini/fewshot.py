@@ -33,13 +33,14 @@ def _colour(world: World) -> str:
     return f"What color is the {world.pick(words.PLACES)} in {world.towns.draw()}?"
 
 
+# Every class opens with the same word, so that the first token (see eval.mini.qa) does not decide.
 _KINDS = {
-    "Human being": _who,
-    "Location": _where,
-    "Point in time": _when,
-    "Count": _many,
-    "Reason": _why,
-    "Color": _colour,
+    "a person": _who,
+    "a place": _where,
+    "a date": _when,
+    "a number": _many,
+    "a reason": _why,
+    "a color": _colour,
 }
 
 

@@ -33,7 +33,7 @@ def _last(text: str) -> str:
 def passage_count(rng: random.Random, tokens: int) -> Draft:
     """How many different paragraphs are there, some of them given more than once?"""
     world = World(rng)
-    total = max(4, (tokens - 40) // _SPACING)
+    total = max(4, (tokens - 90) // _SPACING)
     texts = [_passage(world) for _ in range(rng.randint(2, total - 1))]
     different = len(texts)
     texts += rng.choices(texts, k=total - different)
