@@ -113,19 +113,29 @@ def arm_of(plan: "RunPlan") -> "Arm":
 
 
 def watched(trainer: Any, layers: int, options: Options) -> tuple[Found | None, bool]:
-    """Run the search under a progress bar; the best so far and whether Ctrl-C ended it."""
-    members = groups(layers, options.group)
+    """Run the search under a progress bar (a line a generation in a log file).
+
+    Returns
+    -------
+    found : Found or None
+        The best so far; None where not even the uniform budgets were scored.
+    interrupted : bool
+        Whether Ctrl-C ended the search.
+    """
+    total, console = 1 + len(groups(layers, options.group)) * options.iterations, Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("generations"),
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False),
-        console=Console(stderr=True),
+        console=console, disable=not console.is_terminal,
     )  # fmt: skip
     found = None
     with bar, suppress(KeyboardInterrupt):
-        task = bar.add_task("uniform budgets", total=1 + len(members) * options.iterations)
-        for found in search(trainer, layers, options):
-            done = f"layers {found.layers.start}-{found.layers.stop - 1}: " if found.layers else ""
-            bar.update(task, advance=1, description=f"{done}best {found.score:.2f}, uniform {found.uniform:.2f}")
+        task = bar.add_task("uniform budgets", total=total)
+        for done, found in enumerate(search(trainer, layers, options), 1):
+            layer = f"layers {found.layers.start}-{found.layers.stop - 1}: " if found.layers else ""
+            bar.update(task, completed=done, description=f"{layer}best {found.score:.2f}, uniform {found.uniform:.2f}")
+            if bar.disable:
+                print(f"{done}/{total} generations, {bar.tasks[0].description}", file=sys.stderr, flush=True)
         return found, False
     return found, True
 

@@ -141,7 +141,8 @@ def test_from_the_search_to_a_run_with_its_budgets(model, tmp_path, capsys):
     options = ["search.samples=1", "search.iterations=2", "search.population=4", "search.seed=7", "ratio=0.3"]
     arguments = [*overrides(model, tmp_path), *options]
     assert main(arguments) == 0
-    shown = capsys.readouterr().out
+    shown, progress = capsys.readouterr()
+    assert "1/3 generations, best" in progress and "3/3 generations, layers 0-3: best" in progress
     path = tmp_path / "budgets" / "tiny-mini-0.3.json"
     assert f"methods.evolkv.budget_file={path}" in shown
     content = json.loads(path.read_text())
@@ -161,6 +162,21 @@ def test_from_the_search_to_a_run_with_its_budgets(model, tmp_path, capsys):
     trained = plan(model, tmp_path, "method=[evolkv]", f"methods.evolkv.budget_file={path}", "ratio=0.3", "seed=7")
     with pytest.raises(UserError, match=r"evolkv was trained on 2 of the samples that this run reports \(hotpotqa-7-"):
         run(trained)
+
+
+def test_ctrl_c_writes_the_best_so_far(model, tmp_path, capsys, monkeypatch):
+    calls = []
+
+    def interrupted(trainer, candidates):
+        calls.append(candidates)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return [float(i) for i in range(len(candidates))]
+
+    monkeypatch.setattr("eval.evolkv.training.Trainer.__call__", interrupted)
+    assert main([*overrides(model, tmp_path), "search.output=" + str(tmp_path / "found.json")]) == 130
+    content = json.loads((tmp_path / "found.json").read_text())
+    assert content["interrupted"] and tuple(content["weights"]) == calls[1][-1] and content["evaluations"] == 9
 
 
 def test_mistakes_are_told_in_one_line(model, tmp_path, capsys):
