@@ -47,6 +47,8 @@ SAME = [
 ]
 
 
+# PyramidKVPress fails where its layers differ in length and a question has several tokens (a mask of one length for all)
+EVERYWHERE = ["selkv", *(name for name in PRESSES if name != "pyramidkv")]
 RATIOS = [Fraction(k, 10) for k in range(1, 10)]
 ONE = Fraction(1, 4)
 
@@ -126,7 +128,7 @@ def main() -> None:
     peer.answer(unit, 0)
     compare("(a) snapkv at 0.25", peer, rows(["snapkv"], [ONE]), [unit], options.repeats, None)
     compare("(b) 7 methods at 0.25", peer, rows(["full", "selkv", *PRESSES], [ONE]), [unit], 1, None)
-    compare("(c) 5 methods at 9 ratios", peer, rows(list(PRESSES), RATIOS), [unit], 1, options.cells)
+    compare("(c) 5 methods at 9 ratios", peer, rows(EVERYWHERE, RATIOS), [unit], 1, options.cells)
 
 
 if __name__ == "__main__":
