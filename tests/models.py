@@ -48,7 +48,10 @@ def build(family: str, attention: str = "selkv", dtype: torch.dtype = torch.floa
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if any(part in name for part in ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj")) and parameter.ndim == 2:
+            if (
+                any(part in name for part in ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"))
+                and parameter.ndim == 2
+            ):
                 parameter.normal_(0, 0.25, generator=generator)
     return model.to(dtype).eval()
 

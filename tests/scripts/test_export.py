@@ -9,7 +9,12 @@ from tests.eval.simulate import simulate
 
 
 def test_export_scores_like_the_run(tmp_path, capsys):
-    view = simulate(tmp_path / "results" / "run" / "model", ["hotpotqa", "trec"], 6, [("full", "1", 0.0), ("selkv alpha=0.5", "0.25", -0.1)])
+    view = simulate(
+        tmp_path / "results" / "run" / "model",
+        ["hotpotqa", "trec"],
+        6,
+        [("full", "1", 0.0), ("selkv alpha=0.5", "0.25", -0.1)],
+    )
     assert main([str(view.folder), "--out", str(tmp_path)]) == 0
     folder = tmp_path / "pred" / f"{view.manifest['model']}-selkv_alpha=0.5-0.25"
     rows = [json.loads(text) for text in (folder / "hotpotqa.jsonl").read_text(encoding="utf-8").splitlines()]
