@@ -47,7 +47,7 @@ SAME = [
 ]
 
 
-# PyramidKVPress fails where its layers differ in length and a question has several tokens (a mask of one length for all)
+# PyramidKVPress fails where its layers differ in length and a question has several tokens (one mask for all)
 EVERYWHERE = ["selkv", *(name for name in PRESSES if name != "pyramidkv")]
 RATIOS = [Fraction(k, 10) for k in range(1, 10)]
 ONE = Fraction(1, 4)
