@@ -198,7 +198,12 @@ def in_turns(target: Tensor, turn: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def nearest_kept(
-    keys: Tensor, kept: Tensor, reach: int | None = None, lengths: Tensor | None = None, block: int = 1024
+    keys: Tensor,
+    kept: Tensor,
+    reach: int | None = None,
+    lengths: Tensor | None = None,
+    asking: Tensor | None = None,
+    block: int = 1024,
 ) -> tuple[Tensor, Tensor]:
     """Kept entry whose key is most similar to each entry's key.
 
@@ -212,6 +217,8 @@ def nearest_kept(
         Only kept entries at most so many entries away.
     lengths : Tensor, (Hkv,), optional
         Number of true entries in each row of `kept`; the rest is padding.
+    asking : Tensor, (Hkv, s), optional
+        Entries whose answer is wanted, all by default; the others point to themselves, with similarity 1.
     block : int
         Entries compared at once: memory is O(block * m), never n * m.
 
@@ -224,14 +231,18 @@ def nearest_kept(
     """
     unit = F.normalize(keys.float(), dim=-1, eps=1e-30)
     centres = take(unit, kept).transpose(1, 2)
-    entries = torch.arange(keys.shape[1], device=keys.device)
+    every = torch.arange(keys.shape[1], device=keys.device).expand(keys.shape[:2])
+    asked, entries = (unit, every) if asking is None else (take(unit, asking), asking)
     slot = torch.arange(kept.shape[1], device=keys.device)
     best = []
-    for part, entry in zip(unit.split(block, 1), entries.split(block), strict=True):
+    for part, entry in zip(asked.split(block, 1), entries.split(block, 1), strict=True):
         cosines = (part @ centres).clamp_(-1, 1)
         if lengths is not None:
             cosines.masked_fill_((slot >= lengths[:, None])[:, None], float("-inf"))
         if reach is not None:
-            cosines.masked_fill_((kept[:, None] - entry[None, :, None]).abs() > reach, float("-inf"))
+            cosines.masked_fill_((kept[:, None] - entry[..., None]).abs() > reach, float("-inf"))
         best.append(cosines.max(-1))
-    return take(kept, torch.cat([b.indices for b in best], 1)), torch.cat([b.values for b in best], 1)
+    target, similarity = take(kept, torch.cat([b.indices for b in best], 1)), torch.cat([b.values for b in best], 1)
+    if asking is None:
+        return target, similarity
+    return every.scatter(1, asking, target), torch.ones_like(unit[..., 0]).scatter(1, asking, similarity)

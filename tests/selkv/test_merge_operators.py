@@ -30,6 +30,17 @@ def test_nearest_kept(reach, block):
             assert int(target[h, j]) == near[scores.index(max(scores))]
 
 
+@pytest.mark.parametrize("reach", [None, 3])
+def test_nearest_kept_answers_only_who_asks(reach):
+    keys, kept = draw(2, 40, 8), torch.stack([torch.arange(0, 40, 5), torch.arange(3, 27, 3)])
+    asking = torch.stack([torch.arange(1, 40, 2), torch.arange(0, 40, 2)])
+    target, similarity = nearest_kept(keys, kept, reach=reach, asking=asking, block=7)
+    every = nearest_kept(keys, kept, reach=reach)
+    asked = mask_of(asking, 40)
+    assert torch.equal(target, torch.where(asked, every[0], torch.arange(40)))
+    assert torch.allclose(similarity, torch.where(asked, every[1], 1.0))
+
+
 def test_nearest_kept_takes_the_lower_index_of_equals():
     keys = torch.ones(1, 6, 4)
     assert nearest_kept(keys, torch.tensor([[1, 3, 5]]))[0].tolist() == [[1] * 6]
