@@ -100,7 +100,7 @@ def compressed_cache(
     for _, rows in compressed_layers(jobs, prefill, sliding_layers):
         layers.append(layer_type(rows, lengths, room))
         for summary, kept in zip(summaries, rows, strict=True):
-            summary.append(kept._replace(keys=kept.keys[:, :0], values=kept.values[:, :0]))
+            summary.append(kept.described())
     return CompressedCache(layers, lengths), summaries
 
 
@@ -113,7 +113,7 @@ def native_cache(
     layers = [
         NativeLayer(method, layer, budget, prefill.n) for layer, budget in zip(prefill.layers, budgets, strict=True)
     ]
-    summary = [layer.state.kept._replace(keys=layer.keys[:, :0], values=layer.values[:, :0]) for layer in layers]
+    summary = [layer.state.kept.described() for layer in layers]
     return CompressedCache(list(layers), torch.tensor([prefill.n])), [summary]
 
 

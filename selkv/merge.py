@@ -203,7 +203,7 @@ def nearest_kept(
     reach: int | None = None,
     lengths: Tensor | None = None,
     asking: Tensor | None = None,
-    block: int = 1024,
+    block: int = 256,
 ) -> tuple[Tensor, Tensor]:
     """Kept entry whose key is most similar to each entry's key.
 

@@ -167,6 +167,11 @@ class Kept(NamedTuple):
         """Number of true entries, padding not counted."""
         return int((self.positions >= 0).sum())
 
+    def described(self) -> "Kept":
+        """The same with empty keys and values: a view of no entries would hold the memory of all."""
+        empty = self.keys.new_empty(len(self.keys), 0, self.keys.shape[2])
+        return self._replace(keys=empty, values=torch.empty_like(empty))
+
 
 def keep(layer: LayerState, index: Tensor, lengths: Tensor | None = None) -> Kept:
     """Gather entries of a layer; merging methods replace fields of the result (``_replace``).

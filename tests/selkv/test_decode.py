@@ -148,6 +148,14 @@ def test_stop_ids_are_ruled_out_before_the_minimum():
     assert kept and kept[0] == int(state.logits.topk(2).indices[1])
 
 
+def test_summaries_hold_no_entries():
+    state = prefill(build("llama"), tokens(N))
+    _, (summary,) = compressed_cache([Job(SelKV(), Fraction(1, 2))], state, 2)
+    for kept in summary:
+        assert kept.keys.untyped_storage().nbytes() == kept.values.untyped_storage().nbytes() == 0
+        assert kept.entries == state.layers[0].kv_heads * N // 2
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 31, 32, 33])
 @pytest.mark.parametrize("ratio", ["0.01", "0.25", "1"])
 def test_short_prompts(n, ratio):
