@@ -41,7 +41,7 @@ class EvolKV(ObservationMethod):
         super().__post_init__()
         if (self.budget_file is None) == (self.weights is None):
             raise ValueError(
-                f"evolkv needs budget_file={self.budget_file!r} or weights={self.weights!r}, one of them; "
+                f"evolkv needs either budget_file (now {self.budget_file!r}) or weights (now {self.weights!r}); "
                 f"make a budget file with: {SEARCH}"
             )
         given = read_weights(self.budget_file) if self.budget_file is not None else self.weights

@@ -126,7 +126,7 @@ class Merge(Gated):
         """Target (Hkv, n) of each entry, and whether it has one."""
         if self.routing == "nearest_key":
             index, lengths = indices(kept)
-            target, _ = nearest_kept(layer.keys, index, lengths=lengths, asking=indices(~kept)[0])
+            target, _ = nearest_kept(layer.keys, index, lengths=lengths)
             return target, torch.ones_like(kept)
         if self.routing == "nearest_position":
             return nearest_candidate(kept), torch.ones_like(kept)

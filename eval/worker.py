@@ -82,6 +82,7 @@ class Worker:
         self.model, self.tokenizer, self.arms, self.settings, self.place = model, tokenizer, arms, settings, place
         self.jobs = [Job(method, arm.ratio) for arm, method in zip(arms, methods, strict=True)]
         self.weight_bytes = sum(p.nbytes for p in model.parameters())
+        self.memory: dict[int, list[torch.Tensor]] = {}  # of the decode batches, one after the other
         if any(method.needs(1, 1).rotation for method in methods):
             refuse_rotation(model)  # one line now instead of an error in every cell
 
@@ -135,7 +136,8 @@ class Worker:
         sliding = self.settings.sliding_layers
         sizes = [entry * (room + sum(layer_budgets(self.jobs[arm], task.state, sliding))) for arm in together]
         batches = plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)
-        return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in batches]
+        # largest first: the others fit into its memory
+        return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in reversed(batches)]
 
     def decode(self, cells: Sequence[Cell], task: Task) -> list[Cell]:
         """Texts of some cells, decoded in one ragged batch."""
@@ -153,7 +155,7 @@ class Worker:
         jobs = self._bound(arms, task)
         if is_native(jobs[0].method):
             return native_cache(jobs[0], task.state, self.settings.sliding_layers)
-        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers)
+        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, memory=self.memory)
 
     def _bound(self, arms: Sequence[int], task: Task) -> list[Job]:
         """The arms' jobs for this prompt: peers behind an adapter run their own prefill here."""
@@ -178,7 +180,8 @@ class Worker:
             cache, _ = self._cache([cells[0].arm], task)
             results = [measure_native(self.model, cache, task.state, text, task.question)]
         else:
-            results = measure(self.model, jobs, task.state, text, self.settings.sliding_layers, task.question)
+            sliding = self.settings.sliding_layers
+            results = measure(self.model, jobs, task.state, text, sliding, task.question, self.memory)
         return [
             cell._replace(fidelity={**result._asdict(), "divergence": first_divergence(full, cell.text)})
             for cell, result in zip(cells, results, strict=True)

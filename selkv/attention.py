@@ -50,8 +50,8 @@ def masked_attention(
     key, value : Tensor, (B, Hkv, L, d)
     constants : Constants
         Its sliding window is not applied here: the mask holds it.
-    mask : Tensor, (B or 1, Hkv or 1, Q, L), optional
-        Added to the logits (-inf hides an entry).
+    mask : Tensor, (B or 1, Hkv or 1, Q or G*Q, L), optional
+        Added to the logits (-inf hides an entry); with G*Q rows, its query heads are folded already.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def masked_attention(
     batch, heads, length, d = query.shape
     kv_heads, group = key.shape[1], heads // key.shape[1]
     folded = fold(query, kv_heads)
-    if mask is not None and length > 1:
+    if mask is not None and mask.shape[2] == length > 1:
         mask = mask[:, :, None].expand(*mask.shape[:2], group, *mask.shape[2:]).flatten(2, 3)
     if constants.softcap is None:
         mask = None if mask is None else mask.to(query.dtype)

@@ -4,6 +4,7 @@ Rows may come from different prompts, methods and ratios; layers and heads may k
 of -inf pads them. The logical length (positions, what `generate()` sees) is apart from the physical one.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ class CompressedLayer(DynamicLayer):
         Prompt tokens of each row: its next token has this position.
     room : int
         Tokens that will be appended; more makes the buffers grow.
+    memory : list of Tensor, optional
+        Where an earlier layer had its buffers: it is taken over, and what was allocated is left there for the next.
 
     Attributes
     ----------
@@ -40,13 +43,13 @@ class CompressedLayer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, rows: Sequence[Kept], lengths: Tensor, room: int) -> None:
+    def __init__(self, rows: Sequence[Kept], lengths: Tensor, room: int, memory: list[Tensor] | None = None) -> None:
         super().__init__()
         widest = max(row.keys.shape[1] for row in rows)
         first = rows[0].keys
         shape = (len(rows), first.shape[0], widest + room)
         self.lazy_initialization(first, first)
-        self.keys, self.values = first.new_empty(*shape, first.shape[2]), first.new_empty(*shape, first.shape[2])
+        self.keys, self.values = buffers(first, (*shape, first.shape[2]), [] if memory is None else memory)
         self.positions = torch.full(shape, -1, device=first.device)
         mask = torch.zeros(shape, device=first.device)
         mask[:, :, :widest] = float("-inf")
@@ -77,7 +80,9 @@ class CompressedLayer(DynamicLayer):
         """Attention of the last q tokens on the entries and on each other; (B, H, q, d)."""
         count = query.shape[2]
         mask = None if self.mask is None else self.mask[..., : self.used]
-        if count > 1 or (constants.sliding_window is not None and self.seen > constants.sliding_window):
+        if constants.sliding_window is None and count > 1:
+            mask = followed(query, key, mask)
+        elif constants.sliding_window is not None and (count > 1 or self.seen > constants.sliding_window):
             asked = self.positions[:, :1, self.used - count : self.used]
             seen = visible(asked, self.positions[:, :, : self.used], constants.sliding_window)
             mask = torch.zeros((), device=key.device) if mask is None else mask
@@ -94,7 +99,10 @@ class CompressedLayer(DynamicLayer):
 
     def select(self, index: Tensor) -> None:
         """Keep only these rows, in this order (rows that finish leave the batch; beams are reordered)."""
-        self.keys, self.values = self.keys[index], self.values[index]
+        keys, values, fewer = self.keys[index], self.values[index], len(index) < len(self.keys)
+        # rows that stay move up in the buffers, so that no others are needed beside those in `memory`
+        self.keys = self.keys[: len(index)].copy_(keys) if fewer else keys
+        self.values = self.values[: len(index)].copy_(values) if fewer else values
         self.positions, self.lengths = self.positions[index], self.lengths[index]
         self.mask = None if self.mask is None else self.mask[index]
 
@@ -130,6 +138,40 @@ class CompressedLayer(DynamicLayer):
         """Positions of the tokens to come: they follow the prompt, so that a step need not write them."""
         room = torch.arange(self.positions.shape[2] - self.kept, device=self.positions.device)
         self.positions[:, :, self.kept :] = (self.lengths[:, None] + room)[:, None]
+
+
+def buffers(like: Tensor, shape: tuple[int, ...], memory: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Uninitialised keys and values in memory that grows to the largest shape asked for.
+
+    A CPU takes longer to hand out fresh pages than to copy entries into them, and a run decodes batch after batch.
+    """
+    size = math.prod(shape)
+    if not memory or memory[0].numel() < size:
+        memory.clear()  # given back before more is asked for
+        memory += [like.new_empty(size), like.new_empty(size)]
+    keys, values = (flat[:size].view(shape) for flat in memory)
+    return keys, values
+
+
+def followed(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """Mask of tokens that follow every entry and come one after the other, query heads folded.
+
+    Parameters
+    ----------
+    query : Tensor, (B, H, q, d)
+    key : Tensor, (B, Hkv, L, d)
+        The last q are the queries' own.
+    mask : Tensor, (B, Hkv, 1, L), optional
+
+    Returns
+    -------
+    Tensor, (B or 1, Hkv or 1, G*q, L)
+    """
+    count, group = query.shape[2], query.shape[1] // key.shape[1]
+    mask = key.new_zeros(1, 1, 1, key.shape[2]) if mask is None else mask
+    every = mask[:, :, None].expand(-1, -1, group, count, -1).contiguous()
+    every[..., -count:] += key.new_full((count, count), float("-inf")).triu(1)
+    return every.flatten(2, 3)
 
 
 class CompressedCache(Cache):

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
 import torch
+from torch import Tensor
 
 from selkv.cache import CompressedCache, CompressedLayer
 from selkv.method import Method, NativeMethod
@@ -75,6 +76,7 @@ def compressed_cache(
     room: int,
     sliding_layers: str = "compress",
     layer_type: type[CompressedLayer] = CompressedLayer,
+    memory: dict[int, list[Tensor]] | None = None,
 ) -> tuple[CompressedCache, list[list[Kept]]]:
     """Cache whose rows are the jobs, ready to decode after one prompt.
 
@@ -87,6 +89,9 @@ def compressed_cache(
     sliding_layers : str
     layer_type : type
         Class of the layers (`selkv.fidelity` measures with its own).
+    memory : dict, optional
+        Buffers by layer, empty at first: the caches of a run that are made with it have one memory, each after the
+        other is done.
 
     Returns
     -------
@@ -96,9 +101,10 @@ def compressed_cache(
     """
     lengths = torch.full((len(jobs),), prefill.n)
     layers: list[CompressedLayer] = []
+    memory = {} if memory is None else memory
     summaries: list[list[Kept]] = [[] for _ in jobs]
-    for _, rows in compressed_layers(jobs, prefill, sliding_layers):
-        layers.append(layer_type(rows, lengths, room))
+    for i, (_, rows) in enumerate(compressed_layers(jobs, prefill, sliding_layers)):
+        layers.append(layer_type(rows, lengths, room, memory.setdefault(i, [])))
         for summary, kept in zip(summaries, rows, strict=True):
             summary.append(kept.described())
     return CompressedCache(layers, lengths), summaries

@@ -99,6 +99,7 @@ def measure(
     text: Sequence[int],
     sliding_layers: str = "compress",
     question: Sequence[int] = (),
+    memory: dict[int, list[Tensor]] | None = None,
 ) -> list[Fidelity]:
     """Fidelity of several compressions of one prompt.
 
@@ -113,6 +114,8 @@ def measure(
     sliding_layers : str
     question : sequence of int
         What is asked after compression, before the text.
+    memory : dict, optional
+        As in `compressed_cache`.
 
     Returns
     -------
@@ -120,7 +123,7 @@ def measure(
         One a job.
     """
     rows = [Job(Full(), Fraction(1)), *jobs]
-    cache, _ = compressed_cache(rows, prefill, len(question) + len(text), sliding_layers, MeasuredLayer)
+    cache, _ = compressed_cache(rows, prefill, len(question) + len(text), sliding_layers, MeasuredLayer, memory)
     if question:
         ask(model, cache, question)
     sums = compare(((logits[0], logits[1:]) for logits in forced_logits(model, cache, text)), text, len(jobs))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from selkv.scores import indices, mask_of
 from selkv.state import take
 
 
@@ -198,14 +199,9 @@ def in_turns(target: Tensor, turn: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def nearest_kept(
-    keys: Tensor,
-    kept: Tensor,
-    reach: int | None = None,
-    lengths: Tensor | None = None,
-    asking: Tensor | None = None,
-    block: int = 256,
+    keys: Tensor, kept: Tensor, reach: int | None = None, lengths: Tensor | None = None, block: int = 256
 ) -> tuple[Tensor, Tensor]:
-    """Kept entry whose key is most similar to each entry's key.
+    """Kept entry whose key is most similar to each evicted entry's key; kept entries go to themselves.
 
     Parameters
     ----------
@@ -217,8 +213,6 @@ def nearest_kept(
         Only kept entries at most so many entries away.
     lengths : Tensor, (Hkv,), optional
         Number of true entries in each row of `kept`; the rest is padding.
-    asking : Tensor, (Hkv, s), optional
-        Entries whose answer is wanted, all by default; the others point to themselves, with similarity 1.
     block : int
         Entries compared at once: memory is O(block * m), never n * m.
 
@@ -227,22 +221,28 @@ def nearest_kept(
     target : Tensor, (Hkv, n), int64
         Index (of the n entries) of the most similar kept one; ties: lower index.
     similarity : Tensor, (Hkv, n), float32
-        Its cosine; 0 for zero keys; -inf where no kept entry is within reach.
+        Its cosine; 0 for zero keys, 1 for kept entries, -inf where no kept entry is within reach.
     """
+    n = keys.shape[1]
     unit = F.normalize(keys.float(), dim=-1, eps=1e-30)
     centres = take(unit, kept).transpose(1, 2)
-    every = torch.arange(keys.shape[1], device=keys.device).expand(keys.shape[:2])
-    asked, entries = (unit, every) if asking is None else (take(unit, asking), asking)
-    slot = torch.arange(kept.shape[1], device=keys.device)
+    padding = torch.zeros_like(kept, dtype=torch.bool)
+    if lengths is not None:
+        padding = torch.arange(kept.shape[1], device=keys.device) >= lengths[:, None]
+    own = mask_of(kept.masked_fill(padding, n), n + 1)[:, :n]
+    evicted, _ = indices(~own)
+    ragged = bool(padding.any())
     best = []
-    for part, entry in zip(asked.split(block, 1), entries.split(block, 1), strict=True):
-        cosines = (part @ centres).clamp_(-1, 1)
-        if lengths is not None:
-            cosines.masked_fill_((slot >= lengths[:, None])[:, None], float("-inf"))
+    for entries in evicted.split(block, 1):
+        cosines = (take(unit, entries) @ centres).clamp_(-1, 1)
+        if ragged:
+            cosines.masked_fill_(padding[:, None], float("-inf"))
         if reach is not None:
-            cosines.masked_fill_((kept[:, None] - entry[..., None]).abs() > reach, float("-inf"))
+            cosines.masked_fill_((kept[:, None] - entries[..., None]).abs() > reach, float("-inf"))
         best.append(cosines.max(-1))
-    target, similarity = take(kept, torch.cat([b.indices for b in best], 1)), torch.cat([b.values for b in best], 1)
-    if asking is None:
-        return target, similarity
-    return every.scatter(1, asking, target), torch.ones_like(unit[..., 0]).scatter(1, asking, similarity)
+    target = take(kept, torch.cat([b.indices for b in best], 1))
+    similarity = torch.cat([b.values for b in best], 1)
+    itself = torch.arange(n, device=keys.device).expand(keys.shape[:2])
+    # heads with fewer evicted entries than others ask for some kept ones, too: those stay with themselves
+    similarity = torch.ones_like(unit[..., 0]).scatter(1, evicted, similarity).masked_fill(own, 1)
+    return torch.where(own, itself, itself.scatter(1, evicted, target)), similarity

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Iterator, Sequence
 
+from transformers.utils.logging import disable_progress_bar
+
 from eval.cells import Unit
 from eval.config import RunPlan
 from eval.identity import model_options
@@ -33,6 +35,8 @@ def work(
 
 def load_worker(plan: RunPlan, benchmark: Benchmark, methods: Sequence[Method], settings: Settings) -> Worker:
     """Load model and tokenizer, and bound the decode batches by the memory that is then free."""
+    if not sys.stderr.isatty():
+        disable_progress_bar()  # a log file need not hold every redrawing of a bar
     path, options = model_options(plan)
     tokenizer = load_tokenizer(path, **{k: v for k, v in options.items() if k in ("revision", "trust_remote_code")})
     model = load_model(path, **options)

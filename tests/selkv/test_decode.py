@@ -156,6 +156,21 @@ def test_summaries_hold_no_entries():
         assert kept.entries == state.layers[0].kv_heads * N // 2
 
 
+def test_caches_of_a_run_share_their_memory():
+    model, memory = build("llama"), {}
+    state, other = prefill(model, tokens(N)), prefill(model, tokens(N - 7, seed=3))
+    jobs = [Job(SelKV(recent=4), Fraction(k, 8)) for k in (2, 4, 6)]
+    where = set()
+    for batch, prompt in ((jobs, state), (jobs[:1], state), (jobs[1:], other), (jobs, state)):
+        cache, _ = compressed_cache(batch, prompt, 8, memory=memory)
+        where.add(cache.layers[0].keys.data_ptr())
+        stop = Stop({greedy(model, compressed_cache(batch, prompt, 8)[0], prompt.logits, 8, Stop())[0][2]})
+        alone = greedy(model, compressed_cache(batch, prompt, 8)[0], prompt.logits, 8, stop)
+        assert greedy(model, cache, prompt.logits, 8, stop) == alone
+        where.add(cache.layers[0].keys.data_ptr())
+    assert len(where) == 1
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 31, 32, 33])
 @pytest.mark.parametrize("ratio", ["0.01", "0.25", "1"])
 def test_short_prompts(n, ratio):
