@@ -89,21 +89,21 @@ def press(method: str, ratio: Fraction) -> Any:
 
 
 def compare(name: str, peer: Peer, arms: Sequence[int], units: Sequence[Unit], repeats: int, cells: int | None) -> None:
-    """Both sides in turn; of the peer's cells a random subset, scaled, where `cells` says so."""
+    """Both sides in turn; of the peer's cells a random subset, another each time, scaled, where `cells` says so."""
     worker, device = peer.worker, peer.worker.model.device
     every = [(unit, arm) for unit in units for arm in arms]
-    chosen = random.Random(0).sample(every, min(cells or len(every), len(every)))
-    ratios, equal = [], 0
-    for _ in range(repeats):
+    ratios, sent, equal = [], 0, 0
+    for repeat in range(repeats):
+        chosen = random.Random(repeat).sample(every, min(cells or len(every), len(every)))
         ours, found = timed(lambda: {unit.dataset: texts(worker, unit, arms) for unit in units}, device)
-        theirs, answers = timed(lambda: [peer.answer(*cell) for cell in chosen], device)
+        theirs, answers = timed(lambda chosen=chosen: [peer.answer(*cell) for cell in chosen], device)
         ratios.append(theirs * len(every) / len(chosen) / ours)
         own = [worker.tokenizer.decode(found[u.dataset][arm], skip_special_tokens=True) for u, arm in chosen]
-        equal = sum(a == b for a, b in zip(own, answers, strict=True))
+        sent, equal = sent + len(own), equal + sum(a == b for a, b in zip(own, answers, strict=True))
         print(f"  kvpress {theirs:.1f} s for {len(chosen)} cells, ours {ours:.1f} s for {len(every)}", flush=True)
     print(
         f"{name}: kvpress over ours, median of {repeats}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
-        f"{max(ratios):.2f}); {equal} of {len(chosen)} texts equal; load {os.getloadavg()[0]:.1f}",
+        f"{max(ratios):.2f}); {equal} of {sent} texts equal; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -113,7 +113,8 @@ def main() -> None:
     parser.add_argument("override", nargs="*", help="options of run.py: model=... and so on")
     parser.add_argument("--tokens", type=int, default=2000, help="length of the prompts")
     parser.add_argument("--new-tokens", type=int, default=32, help="tokens to decode")
-    parser.add_argument("--repeats", type=int, default=7, help="alternating repeats of (a); the others run once")
+    parser.add_argument("--repeats", type=int, default=7, help="alternating repeats of (a)")
+    parser.add_argument("--rounds", type=int, default=3, help="alternating repeats of (b) and (c)")
     parser.add_argument("--cells", type=int, help="cells of (c) to send through kvpress, drawn at random; default all")
     options = parser.parse_args()
     ratios = f"ratio=[{','.join(map(str, [*map(float, RATIOS), float(ONE)]))}]"
@@ -127,8 +128,8 @@ def main() -> None:
     texts(arms.worker, unit, [0])  # warm-up of both sides
     peer.answer(unit, 0)
     compare("(a) snapkv at 0.25", peer, rows(["snapkv"], [ONE]), [unit], options.repeats, None)
-    compare("(b) 7 methods at 0.25", peer, rows(["full", "selkv", *PRESSES], [ONE]), [unit], 1, None)
-    compare("(c) 5 methods at 9 ratios", peer, rows(EVERYWHERE, RATIOS), [unit], 1, options.cells)
+    compare("(b) 7 methods at 0.25", peer, rows(["full", "selkv", *PRESSES], [ONE]), [unit], options.rounds, None)
+    compare("(c) 5 methods at 9 ratios", peer, rows(EVERYWHERE, RATIOS), [unit], options.rounds, options.cells)
 
 
 if __name__ == "__main__":
