@@ -155,6 +155,9 @@ class Worker:
         jobs = self._bound(arms, task)
         if is_native(jobs[0].method):
             return native_cache(jobs[0], task.state, self.settings.sliding_layers)
+        held = sum(buffer.nbytes for layer in self.memory.values() for buffer in layer)
+        if held > self.settings.limit_bytes:  # each layer has grown to its largest of several batches
+            self.memory.clear()
         return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, memory=self.memory)
 
     def _bound(self, arms: Sequence[int], task: Task) -> list[Job]:

@@ -51,7 +51,7 @@ def compare(arms: Bench, cells: int | None) -> None:
 
 
 def memory(arms: Bench, before: int, limit: int) -> None:
-    """Peak of one grid against weights, full cache and batch budget; `before` is the process without a model."""
+    """Peak of one grid against weights, full cache and batch budget; `before` is the process without weights."""
     worker, unit = arms.worker, arms.units[0]
     worker.settings = worker.settings._replace(limit_bytes=limit)
     with peak(worker.model.device) as highest:
@@ -76,10 +76,9 @@ def main() -> None:
     parser.add_argument("--cells", type=int, help="cells of the separate side to measure; all by default")
     parser.add_argument("--memory", type=int, metavar="MIB", help="measure the peak under this batch budget instead")
     options = parser.parse_args()
-    before = psutil.Process().memory_info().rss
     arms = bench([*GRID, *options.override], options.tokens, options.new_tokens)
     if options.memory:
-        memory(arms, before, options.memory * MIB)
+        memory(arms, psutil.Process().memory_info().rss - arms.worker.weight_bytes, options.memory * MIB)
     else:
         compare(arms, options.cells)
 
