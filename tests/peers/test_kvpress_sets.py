@@ -1,6 +1,7 @@
 """Where kvpress has the same method with matching options, it keeps the same entries: live, random and real weights."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import kvpress
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 import selkv
+from baselines.cam import CaM
 from baselines.chunkkv import ChunkKV
 from baselines.explore import Merge
 from baselines.h2o import H2O
@@ -18,6 +20,7 @@ from selkv.compression import Job, compressed_layers
 from selkv.embedded import embedded_path, gguf_path
 from selkv.prefill import prefill
 from selkv.rotary import rotate
+from selkv.state import take
 from tests.models import build, tokens
 
 N, HALF = 120, Fraction(1, 2)
@@ -114,3 +117,33 @@ def test_same_values_after_merging(threshold, fraction):
         order = torch.cdist(keys, layer.keys).argmin(-1).argsort(-1)  # theirs stand in score order, ours by position
         values = values.gather(1, order[..., None].expand_as(values))
         assert (mine.values - values).abs().max() < 1e-4
+
+
+class Given(kvpress.ScorerPress):
+    """Scores made by the test."""
+
+    def score(self, *_, **__):
+        return self.given
+
+
+@pytest.mark.parametrize("budget", [1, 4, 32])
+def test_cam_adds_the_same_values(budget, monkeypatch):
+    """CaM's merge in expectation: kvpress's draw gives its probability; its press compresses while decoding only."""
+    monkeypatch.setattr(torch, "bernoulli", lambda probability: probability)
+    heads, n, m, draw = 3, 40, 24, torch.Generator().manual_seed(budget)
+    keys, values = torch.randn(heads, n, 8, generator=draw), torch.randn(heads, n, 8, generator=draw)
+    mass, scores = torch.rand(heads, n, generator=draw), torch.rand(n, generator=draw)
+    base = Given()
+    base.given = scores.expand(1, heads, n)
+    press = kvpress.CAMPress(base, target_size=m, merge_budget=budget)
+    press._running_attn_sum[0], press.layer_step_counts[0] = mass[None], n - m  # every evicted entry is merged
+    module = SimpleNamespace(layer_idx=0)
+    their_keys, their_values = press.compress(
+        module, None, keys[None].clone(), values[None].clone(), mass[None].clone(), {}
+    )
+    index = scores.topk(m).indices.sort().values.expand(heads, m)
+    live = SimpleNamespace(kept=SimpleNamespace(keys=keys, values=values), mass=mass, last=0, memory=None)
+    merged, _ = CaM(merge_budget=budget).absorb_one(live, index)
+    assert torch.equal(take(keys, index), their_keys[0])
+    assert (take(merged.values, index) - their_values[0]).abs().max() < 1e-5
+    assert (take(values, index) - their_values[0]).abs().max() > 0.1
