@@ -114,6 +114,10 @@ def _check(cfg: Any) -> None:
         raise UserError(
             f"name={cfg.name} cannot name a folder of results; use letters, digits, _ - . (not {_or(RESERVED)})"
         )
+    if not re.fullmatch(r"[\w][\w.-]*", str(cfg.model.name)):
+        raise UserError(f"model.name={cfg.model.name} cannot name a folder of results; use letters, digits, _ - .")
+    if cfg.model.get("embedded") and cfg.model.get("path") is not None:
+        raise UserError(f"model.path={cfg.model.path} is not used: {cfg.model.name} is built in; add model=hf")
     whole_number("seed", cfg.seed, low=0)
     if cfg.prefill.chunk is not None:
         whole_number("prefill.chunk", cfg.prefill.chunk, low=1)

@@ -1,5 +1,6 @@
 """Who the model is: its place, the commit behind its revision, and how it is loaded."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from eval.manifest import default_device
 from eval.prompts import Protocol
 from selkv.errors import UserError, unknown
 
+SAMPLE = 2**14
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "auto": "auto"}
 
 
@@ -28,11 +30,29 @@ def identity_of(plan: RunPlan) -> dict[str, Any]:
     local = Path(path).is_dir()
     return {
         "id": Path(path).name if local else path,
-        "revision": "local" if local else resolved_revision(path, plan.model["revision"]),
+        "revision": local_revision(plan, Path(path)) if local else resolved_revision(path, plan.model["revision"]),
         "dtype": plan.model["dtype"],
         "attention": plan.model["attention"],
         "quantization": plan.model["quantization"],
     }
+
+
+def local_revision(plan: RunPlan, folder: Path) -> str:
+    """What tells a folder's model from another of the same name: a hash of its files, large ones by samples.
+
+    ``local`` for the built-in model, whose id holds a hash already.
+    """
+    if plan.model.get("embedded"):
+        return "local"
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            for start in range(0, size, max(SAMPLE, size // 64)):
+                file.seek(start)
+                digest.update(file.read(SAMPLE))
+    return f"local-{digest.hexdigest()[:16]}"
 
 
 def resolved_revision(path: str, revision: str) -> str:

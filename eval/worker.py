@@ -11,11 +11,12 @@ import torch
 from eval.arms import Arm
 from eval.batches import plan_batches
 from eval.cells import Unit
+from eval.memory import FrugalLayer
 from eval.outcome import Cell, record_of
 from eval.prompts import Protocol, encode
 from eval.records import Record
 from eval.stopping import stopping
-from selkv.cache import CompressedCache
+from selkv.cache import CompressedCache, CompressedLayer
 from selkv.compression import Job, compressed_cache, is_native, layer_budgets, native_cache
 from selkv.decode import Stop, ask, choose, greedy
 from selkv.fidelity import first_divergence, measure, measure_native
@@ -83,6 +84,7 @@ class Worker:
         self.jobs = [Job(method, arm.ratio) for arm, method in zip(arms, methods, strict=True)]
         self.weight_bytes = sum(p.nbytes for p in model.parameters())
         self.memory: dict[int, list[torch.Tensor]] = {}  # of the decode batches, one after the other
+        self.frugal = False  # whether a batch needs more than half of its budget
         if any(method.needs(1, 1).rotation for method in methods):
             refuse_rotation(model)  # one line now instead of an error in every cell
 
@@ -135,7 +137,9 @@ class Worker:
         room = sum(layer.kv_heads for layer in layers) * task.room
         sliding = self.settings.sliding_layers
         sizes = [entry * (room + sum(layer_budgets(self.jobs[arm], task.state, sliding))) for arm in together]
-        batches = plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)
+        limit = self.settings.limit_bytes
+        batches = plan_batches(sizes, self.weight_bytes, limit)
+        self.frugal = any(2 * len(batch) * sizes[batch[-1]] > limit for batch in batches)
         # largest first: the others fit into its memory
         return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in reversed(batches)]
 
@@ -155,10 +159,11 @@ class Worker:
         jobs = self._bound(arms, task)
         if is_native(jobs[0].method):
             return native_cache(jobs[0], task.state, self.settings.sliding_layers)
-        held = sum(buffer.nbytes for layer in self.memory.values() for buffer in layer)
-        if held > self.settings.limit_bytes:  # each layer has grown to its largest of several batches
+        kind: type[CompressedLayer] = CompressedLayer
+        if self.frugal:  # each layer's memory would grow to its largest of several batches
             self.memory.clear()
-        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, memory=self.memory)
+            kind = FrugalLayer
+        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, kind, self.memory)
 
     def _bound(self, arms: Sequence[int], task: Task) -> list[Job]:
         """The arms' jobs for this prompt: peers behind an adapter run their own prefill here."""
