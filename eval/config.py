@@ -116,9 +116,10 @@ def _check(cfg: Any) -> None:
         )
     if not re.fullmatch(r"[\w][\w.-]*", str(cfg.model.name)):
         raise UserError(f"model.name={cfg.model.name} cannot name a folder of results; use letters, digits, _ - .")
-    if cfg.model.get("embedded") and cfg.model.get("path") is not None:
-        raise UserError(f"model.path={cfg.model.path} is not used: {cfg.model.name} is built in; add model=hf")
     whole_number("seed", cfg.seed, low=0)
+    whole_number("model.max_prompt_tokens", cfg.model.max_prompt_tokens, low=1)
+    if cfg.engine.get("workers", "auto") != "auto":
+        whole_number("engine.workers", cfg.engine.workers, low=1)
     if cfg.prefill.chunk is not None:
         whole_number("prefill.chunk", cfg.prefill.chunk, low=1)
     share = cfg.engine.memory_fraction

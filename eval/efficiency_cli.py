@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # --help must not wait for torch
 HELP = """\
 Usage: efficiency [KEY=VALUE ...]      the options of python run.py, and these:
 
-  lengths=[512,1024,...]   prompt lengths in tokens (default up to 4096); those that do not fit are skipped with the reason
+  lengths=[512,1024,...]   prompt lengths in tokens, by default up to 4096; what does not fit is skipped
   repeats=3                timed repeats after one to warm up; the table has the median and half the range
   new_tokens=32            tokens to decode
   model=random             a Llama of random weights, no download; layers=4 heads=32 kv_heads=8 head_dim=128

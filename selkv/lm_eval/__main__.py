@@ -7,7 +7,6 @@ lm-eval 0.4.13 finds no models of other packages by itself, so this registers ou
 
 import importlib
 import sys
-from importlib.util import find_spec
 
 from selkv.errors import UserError
 
@@ -15,11 +14,13 @@ from selkv.errors import UserError
 def main() -> int:
     """Register the model, run lm-eval; 2 for a mistake of the user's, told in one line."""
     try:
-        if find_spec("lm_eval") is None:
-            raise UserError("selkv.lm_eval needs the package lm_eval; run: pip install 'selkv[lm-eval]'")
-        from lm_eval.__main__ import cli_evaluate
+        try:
+            from lm_eval.__main__ import cli_evaluate
 
-        importlib.import_module("selkv.lm_eval.model")  # registers the model
+            importlib.import_module("selkv.lm_eval.model")  # registers the model
+        except ImportError as problem:  # lm_eval itself, or one of its dependencies
+            hint = "run: pip install 'selkv[lm-eval]'"
+            raise UserError(f"selkv.lm_eval needs the package lm_eval, complete ({problem}); {hint}") from problem
         cli_evaluate()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
