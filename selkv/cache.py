@@ -49,7 +49,7 @@ class CompressedLayer(DynamicLayer):
         first = rows[0].keys
         shape = (len(rows), first.shape[0], widest + room)
         self.lazy_initialization(first, first)
-        self.keys, self.values = buffers(first, (*shape, first.shape[2]), [] if memory is None else memory)
+        self.keys, self.values = buffers(first, (*shape, first.shape[2]), memory)
         self.positions = torch.full(shape, -1, device=first.device)
         mask = torch.zeros(shape, device=first.device)
         mask[:, :, :widest] = float("-inf")
@@ -140,11 +140,13 @@ class CompressedLayer(DynamicLayer):
         self.positions[:, :, self.kept :] = (self.lengths[:, None] + room)[:, None]
 
 
-def buffers(like: Tensor, shape: tuple[int, ...], memory: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Uninitialised keys and values in memory that grows to the largest shape asked for.
+def buffers(like: Tensor, shape: tuple[int, ...], memory: list[Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Uninitialised keys and values, in memory that grows to the largest shape asked for where one is given.
 
     A CPU takes longer to hand out fresh pages than to copy entries into them, and a run decodes batch after batch.
     """
+    if memory is None:
+        return like.new_empty(shape), like.new_empty(shape)
     size = math.prod(shape)
     if not memory or memory[0].numel() < size:
         memory.clear()  # given back before more is asked for

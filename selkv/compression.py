@@ -101,10 +101,9 @@ def compressed_cache(
     """
     lengths = torch.full((len(jobs),), prefill.n)
     layers: list[CompressedLayer] = []
-    memory = {} if memory is None else memory
     summaries: list[list[Kept]] = [[] for _ in jobs]
     for i, (_, rows) in enumerate(compressed_layers(jobs, prefill, sliding_layers)):
-        layers.append(layer_type(rows, lengths, room, memory.setdefault(i, [])))
+        layers.append(layer_type(rows, lengths, room, None if memory is None else memory.setdefault(i, [])))
         for summary, kept in zip(summaries, rows, strict=True):
             summary.append(kept.described())
     return CompressedCache(layers, lengths), summaries
