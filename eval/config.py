@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
 
 # Folders of results/ that are no run's.
+FOLDER = r"[\w][\w.-]*"  # what can name a folder of results
 RESERVED = ("budgets", "cells", "multirun", "reference")
 
 
@@ -110,11 +111,11 @@ def _check(cfg: Any) -> None:
         value = OmegaConf.select(cfg, key)
         if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in allowed):
             raise unknown(key, "null" if value is None else value, [written(choice) for choice in allowed])
-    if not re.fullmatch(r"[\w][\w.-]*", str(cfg.name)) or cfg.name in RESERVED:
+    if not re.fullmatch(FOLDER, str(cfg.name)) or cfg.name in RESERVED:
         raise UserError(
             f"name={cfg.name} cannot name a folder of results; use letters, digits, _ - . (not {_or(RESERVED)})"
         )
-    if not re.fullmatch(r"[\w][\w.-]*", str(cfg.model.name)):
+    if not re.fullmatch(FOLDER, str(cfg.model.name)):
         raise UserError(f"model.name={cfg.model.name} cannot name a folder of results; use letters, digits, _ - .")
     whole_number("seed", cfg.seed, low=0)
     whole_number("model.max_prompt_tokens", cfg.model.max_prompt_tokens, low=1)

@@ -11,12 +11,11 @@ import torch
 from eval.arms import Arm
 from eval.batches import plan_batches
 from eval.cells import Unit
-from eval.memory import FrugalLayer
 from eval.outcome import Cell, record_of
 from eval.prompts import Protocol, encode
 from eval.records import Record
 from eval.stopping import stopping
-from selkv.cache import CompressedCache, CompressedLayer
+from selkv.cache import CompressedCache
 from selkv.compression import Job, compressed_cache, is_native, layer_budgets, native_cache
 from selkv.decode import Stop, ask, choose, greedy
 from selkv.fidelity import first_divergence, measure, measure_native
@@ -83,8 +82,7 @@ class Worker:
         self.model, self.tokenizer, self.arms, self.settings, self.place = model, tokenizer, arms, settings, place
         self.jobs = [Job(method, arm.ratio) for arm, method in zip(arms, methods, strict=True)]
         self.weight_bytes = sum(p.nbytes for p in model.parameters())
-        self.memory: dict[int, list[torch.Tensor]] = {}  # of the decode batches, one after the other
-        self.frugal = False  # whether a batch needs more than half of its budget
+        self.memory: dict[int, list[torch.Tensor]] = {}  # of the decode batches; see `_memory`
         if any(method.needs(1, 1).rotation for method in methods):
             refuse_rotation(model)  # one line now instead of an error in every cell
 
@@ -137,9 +135,7 @@ class Worker:
         room = sum(layer.kv_heads for layer in layers) * task.room
         sliding = self.settings.sliding_layers
         sizes = [entry * (room + sum(layer_budgets(self.jobs[arm], task.state, sliding))) for arm in together]
-        limit = self.settings.limit_bytes
-        batches = plan_batches(sizes, self.weight_bytes, limit)
-        self.frugal = any(2 * len(batch) * sizes[batch[-1]] > limit for batch in batches)
+        batches = plan_batches(sizes, self.weight_bytes, self.settings.limit_bytes)
         # largest first: the others fit into its memory
         return [[arm] for arm in alone] + [[together[i] for i in batch] for batch in reversed(batches)]
 
@@ -159,11 +155,17 @@ class Worker:
         jobs = self._bound(arms, task)
         if is_native(jobs[0].method):
             return native_cache(jobs[0], task.state, self.settings.sliding_layers)
-        kind: type[CompressedLayer] = CompressedLayer
-        if self.frugal:  # each layer's memory would grow to its largest of several batches
+        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, memory=self._memory())
+
+    def _memory(self) -> dict[int, list[torch.Tensor]]:
+        """Buffers of the batch before, or none where they take more than half of the budget.
+
+        Each layer's grow to its largest of several batches, and so their sum beyond the largest batch.
+        """
+        held = sum(buffer.nbytes for layer in self.memory.values() for buffer in layer)
+        if 2 * held > self.settings.limit_bytes:
             self.memory.clear()
-            kind = FrugalLayer
-        return compressed_cache(jobs, task.state, task.room, self.settings.sliding_layers, kind, self.memory)
+        return self.memory
 
     def _bound(self, arms: Sequence[int], task: Task) -> list[Job]:
         """The arms' jobs for this prompt: peers behind an adapter run their own prefill here."""
@@ -189,7 +191,7 @@ class Worker:
             results = [measure_native(self.model, cache, task.state, text, task.question)]
         else:
             sliding = self.settings.sliding_layers
-            results = measure(self.model, jobs, task.state, text, sliding, task.question, self.memory)
+            results = measure(self.model, jobs, task.state, text, sliding, task.question, self._memory())
         return [
             cell._replace(fidelity={**result._asdict(), "divergence": first_divergence(full, cell.text)})
             for cell, result in zip(cells, results, strict=True)

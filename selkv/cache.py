@@ -4,7 +4,6 @@ Rows may come from different prompts, methods and ratios; layers and heads may k
 of -inf pads them. The logical length (positions, what `generate()` sees) is apart from the physical one.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from selkv.attention import Constants, carry, masked_attention
+from selkv.buffers import buffers, moved_up
 from selkv.state import Kept
 from selkv.window import visible
 
@@ -29,7 +29,7 @@ class CompressedLayer(DynamicLayer):
     room : int
         Tokens that will be appended; more makes the buffers grow.
     memory : list of Tensor, optional
-        Where an earlier layer had its buffers: it is taken over, and what was allocated is left there for the next.
+        Of earlier layers whose rows are done; see `selkv.buffers`.
 
     Attributes
     ----------
@@ -99,10 +99,7 @@ class CompressedLayer(DynamicLayer):
 
     def select(self, index: Tensor) -> None:
         """Keep only these rows, in this order (rows that finish leave the batch; beams are reordered)."""
-        keys, values, fewer = self.keys[index], self.values[index], len(index) < len(self.keys)
-        # rows that stay move up in the buffers, so that no others are needed beside those in `memory`
-        self.keys = self.keys[: len(index)].copy_(keys) if fewer else keys
-        self.values = self.values[: len(index)].copy_(values) if fewer else values
+        self.keys, self.values = moved_up(self.keys, index), moved_up(self.values, index)
         self.positions, self.lengths = self.positions[index], self.lengths[index]
         self.mask = None if self.mask is None else self.mask[index]
 
@@ -138,21 +135,6 @@ class CompressedLayer(DynamicLayer):
         """Positions of the tokens to come: they follow the prompt, so that a step need not write them."""
         room = torch.arange(self.positions.shape[2] - self.kept, device=self.positions.device)
         self.positions[:, :, self.kept :] = (self.lengths[:, None] + room)[:, None]
-
-
-def buffers(like: Tensor, shape: tuple[int, ...], memory: list[Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Uninitialised keys and values, in memory that grows to the largest shape asked for where one is given.
-
-    A CPU takes longer to hand out fresh pages than to copy entries into them, and a run decodes batch after batch.
-    """
-    if memory is None:
-        return like.new_empty(shape), like.new_empty(shape)
-    size = math.prod(shape)
-    if not memory or memory[0].numel() < size:
-        memory.clear()  # given back before more is asked for
-        memory += [like.new_empty(size), like.new_empty(size)]
-    keys, values = (flat[:size].view(shape) for flat in memory)
-    return keys, values
 
 
 def followed(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
