@@ -96,12 +96,30 @@ def read_references(paths: Iterable[Path] | None = None) -> list[Reference]:
     for path in (sorted(REFERENCE.glob("*.csv")) or [REFERENCE]) if paths is None else paths:
         if not path.is_file():
             raise UserError(f"no reference file {path}; give a CSV with the columns {', '.join(COLUMNS)}")
+        references += _parsed(path)
+    return references
+
+
+def _parsed(path: Path) -> list[Reference]:
+    try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file)
             if tuple(rows.fieldnames or ()) != COLUMNS:
                 raise UserError(f"{path} has the columns {rows.fieldnames}; a reference file has {', '.join(COLUMNS)}")
-            references += [Reference(**row) for row in rows]
-    return references
+            return [_reference(row, f"{path}:{rows.line_num}") for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise UserError(f"{path} cannot be read as CSV in UTF-8 ({problem}); save it so") from None
+
+
+def _reference(row: dict[str, Any], where: str) -> Reference:
+    if None in row or None in row.values():
+        raise UserError(f"{where}: {len(COLUMNS)} fields are needed: {', '.join(COLUMNS)}; quote a field with commas")
+    for name in ("value", "ratio"):
+        try:
+            Fraction(row[name])
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"{where}: {name} is {row[name]!r}; it must be a number, e.g. 0.25") from None
+    return Reference(**row)
 
 
 def compare(views: Sequence[View], references: Iterable[Reference], seed: int = 0) -> list[Verdict]:

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eval.arguments import Parser
 from eval.compare import INSIDE, NOT, OTHER_MODEL, OUTSIDE, Verdict, compare, read_references
 from eval.grid import number
 from eval.view import load
@@ -47,12 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="compare.py",
-        description="Put runs beside published numbers.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("compare", "Put runs beside published numbers.", EPILOG)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder like results/<experiment>/<model>")
     parser.add_argument(
         "--reference",

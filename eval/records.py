@@ -7,10 +7,11 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, get_type_hints
 
+from eval.typecheck import fields_misfit
 from selkv.errors import UserError
 
 
@@ -97,6 +98,28 @@ class Record:
     error: str | None = None
 
 
+class Fidelity(TypedDict, total=False):
+    """What a record's `fidelity` holds."""
+
+    kl: float
+    agreement: float
+    perplexity_ratio: float
+    divergence: int | None
+    attention_error: list[float]
+
+
+class Positions(TypedDict):
+    """What a record's `positions` holds."""
+
+    n: int
+    heads: int
+    layers: list[str]
+
+
+TYPES = get_type_hints(Record) | {"fidelity": Fidelity | None, "positions": Positions | None}
+REQUIRED = {each.name for each in fields(Record) if each.default is MISSING and each.default_factory is MISSING}
+
+
 def cell_key(parts: Mapping[str, Any]) -> str:
     """Hash of what identifies a cell: sha256 over canonical JSON, 24 hex digits."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -114,20 +137,34 @@ def read(path: Path) -> Iterator[Record]:
     Raises
     ------
     UserError
-        When a line before the last is not a record.
+        When the file cannot be read, or a line before the last is not a record.
     """
-    if not path.exists():
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
         return
-    lines = path.read_bytes().split(b"\n")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read ({problem.strerror}); it must be a file of records") from None
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            yield Record(**json.loads(line))
-        except (ValueError, TypeError) as problem:
+            yield _record(json.loads(line))
+        except (ValueError, RecursionError) as problem:
             if number == len(lines):  # no newline after it: it was being written
                 return
             raise UserError(f"{path}:{number} is not a record ({problem}); remove that line to redo its cell") from None
+
+
+def _record(values: Any) -> Record:
+    """The record that a line holds; ValueError says what is wrong with it."""
+    if not isinstance(values, dict):
+        raise ValueError(f"a JSON object is needed, not {type(values).__name__}")
+    if unknown := sorted(values.keys() - TYPES.keys()):
+        raise ValueError(f"{unknown[0]} is no field of this version's records")
+    if fault := fields_misfit(values, TYPES, REQUIRED):
+        raise ValueError(fault)
+    return Record(**values)
 
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from eval.arguments import Parser
 from eval.predictions import Predictions, read_folder
 from eval.scoring import BUCKETS, NAMES, PERCENT, Scoring, score_buckets, score_dataset
 from eval.tasks import CATEGORIES, TASKS
@@ -57,12 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="score",
-        description="Score a folder of LongBench predictions, anyone's, without a model.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("score", "Score a folder of LongBench predictions, anyone's, without a model.", EPILOG)
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder with the prediction files")
     parser.add_argument(
         "--longbench-e", action="store_true", help="the rows are LongBench-E's: scores by length 0-4k, 4-8k, 8k+"

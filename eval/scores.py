@@ -11,13 +11,14 @@ from eval.records import Record
 from eval.scoring import BUCKETS, Scoring, score_row
 from eval.tasks import task_of
 from eval.view import View
+from selkv.errors import UserError
 
 FIDELITY = ("kl", "agreement", "perplexity_ratio", "divergence", "attention_error")
 
 
 def scoring_of(view: View) -> Scoring:
     """The scoring that the run's manifest names."""
-    return Scoring(**view.manifest["scoring"])
+    return Scoring(view.manifest["scoring"]["name"], view.manifest["scoring"]["code_sim"])
 
 
 def frame(view: View) -> pd.DataFrame:
@@ -105,7 +106,14 @@ def bucket(length: int) -> str:
 
 def _share(record: Record, scoring: Scoring) -> float:
     classes = tuple(record.all_classes) if record.all_classes is not None else None
-    return _cached(record.dataset, record.prediction, tuple(record.answers), classes, scoring)
+    try:
+        return _cached(record.dataset, record.prediction, tuple(record.answers), classes, scoring)
+    except (IndexError, TypeError, ValueError):  # as `score_row` says: answers or classes that the metric cannot read
+        task = task_of(record.dataset)
+        raise UserError(
+            f"{record.dataset} {record.id} cannot be scored by {task.metric}: its answers are {record.answers!r}, its "
+            f"classes {record.all_classes!r}; correct that row of the data, or choose other data.tasks"
+        ) from None
 
 
 # Table and report score the same cells one after the other; a long summary takes a tenth of a second.

@@ -13,10 +13,12 @@ from rich.text import Text
 from eval.aggregate import Table, tables
 from eval.grid import Grid, fidelity_grid, scores_grid, statistics_grid
 from eval.notes import mixed, notes
+from eval.outputs import writing
 from eval.render import Sheet, latex, markdown
 from eval.scores import frame
 from eval.view import View
 
+ELSEWHERE = "no finished cell is lost; free that place, or write elsewhere: results=FOLDER (report: --output FOLDER)"
 INTEGERS = ["n", "generated", "kept", "total", "length", "divergence"]
 
 
@@ -78,9 +80,10 @@ def write_tables(view: View, folder: Path, options: Options | None = None, other
         "table.csv": table_csv(blocks, options),
         "table.tex": _latex(views, blocks, options),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="")
+    with writing(folder, ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
     return [folder / name for name in texts]
 
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from eval.outputs import writing
 from eval.plots import write_plots
 from eval.plots.measures import Numbers, numbers
 from eval.report.merge import merge
 from eval.report.page import page
 from eval.report.payload import block
-from eval.tables import Options, write_tables
+from eval.tables import ELSEWHERE, Options, write_tables
 from eval.view import View
 
 FILE = "report.html"
@@ -31,9 +32,10 @@ def write_report(runs: Sequence[Numbers], folder: Path) -> Path:
         The file.
     """
     title = "SelKV · " + " + ".join(dict.fromkeys(run.view.manifest["experiment"] for run in runs))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    path.write_text(page([block(run) for run in runs], title), encoding="utf-8", newline="\n")
+    path, text = folder / FILE, page([block(run) for run in runs], title)
+    with writing(folder, ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
     return path
 
 
@@ -68,7 +70,8 @@ def rebuild(views: Sequence[View], folder: Path, options: Options | None = None)
             if len(runs) == 1
             else Path("plots") / f"{manifest['model']}-{manifest['data']}".replace("/", "_")
         )
-        written += write_plots(run, folder / name)
+        with writing(folder, ELSEWHERE):
+            written += write_plots(run, folder / name)
     return written
 
 
