@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from eval.scoring import Scoring, score_row
+from eval.scoring import gold_fault
 from eval.tasks import ROWS_E, TASKS, base_name
 from selkv.errors import UserError
 
@@ -145,11 +145,6 @@ def _check(row: Any, dataset: str, longbench_e: bool) -> dict[str, Any]:
             raise UserError(f"{field} must be a list of texts, not {row[field]!r}")
     if longbench_e and not isinstance(row["length"], int):
         raise UserError(f"length must be a whole number, not {row['length']!r}")
-    if TASKS[dataset].metric.startswith("retrieval"):
-        try:
-            score_row(dataset, "", row["answers"], None, Scoring())
-        except IndexError as error:
-            raise UserError(
-                f'answers must name a paragraph ("Paragraph N", "段落N"), not {row["answers"]!r}'
-            ) from error
+    if fault := gold_fault(dataset, row["answers"]):
+        raise UserError(fault)
     return row

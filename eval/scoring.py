@@ -4,6 +4,7 @@ Source of the rules: THUDM/LongBench, commit 2e00731f (eval.py). A row is a mapp
 ``pred``, ``answers``, ``all_classes`` and, for the buckets, ``length``.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,11 @@ Row = Mapping[str, Any]
 NAMES = ("official", "strict")
 PERCENT = {"difflib": metrics.difflib_percent, "levenshtein": metrics.levenshtein_percent}
 BUCKETS = ("0-4k", "4-8k", "8k+")
+GOLD = {  # what must stand in each answer where a metric takes more than any text
+    "count": (r"^\s*\d+\s*$", 'be whole numbers ("12")'),
+    "retrieval": (r"Paragraph \d", 'name a paragraph ("Paragraph 12")'),
+    "retrieval_zh": (r"段落\d", 'name a paragraph ("段落12")'),
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,13 @@ def score_row(
         prediction = _first_line(prediction, scoring)
     scores = [metric(prediction, answer) for answer in answers]
     return sum(scores) / len(scores) if task.mean and scores else max(scores, default=0.0)
+
+
+def gold_fault(dataset: str, answers: Sequence[str]) -> str:
+    """What keeps a task's metric from reading its answers, in words; the empty string where nothing does."""
+    pattern, wanted = GOLD.get(task_of(dataset).metric, ("", ""))
+    wrong = next((answer for answer in answers if not re.search(pattern, answer)), None)
+    return "" if wrong is None else f"answers must {wanted}, not {wrong!r}"
 
 
 def score_dataset(dataset: str, rows: Sequence[Row], scoring: Scoring) -> float:

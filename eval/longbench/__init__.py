@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from eval.longbench.files import File, locate, read, read_mirror
-from eval.longbench.rows import parse
+from eval.longbench.rows import OFFICIAL, OWN, parse
 from eval.longbench.templates import read_templates
 from eval.sample import Benchmark, Sample, TaskPrompt
 from eval.tasks import CATEGORIES, ENGLISH, ROWS_E, TASKS, base_name
@@ -67,7 +67,7 @@ def load(
     expected = {dataset: ROWS_E[name] if e else TASKS[name].rows for dataset, name in zip(datasets, names, strict=True)}
     for dataset in datasets:
         file: File = read_mirror(str(mirror), dataset) if place is None else read(place.path, dataset)
-        rows = parse(file.data, dataset, file.origin)
+        rows = parse(file.data, dataset, file.origin, OFFICIAL if path is None else OWN)
         sources[dataset] = hashlib.sha256(file.data).hexdigest()
         if len(rows) != expected[dataset]:
             notes.append(f"{dataset}: the file has {len(rows)} rows, LongBench has {expected[dataset]}")

@@ -13,7 +13,7 @@ from typing import Any
 from eval.longbench import draw
 from eval.longbench_v2.tasks import DIFFICULTIES, LENGTHS, QUESTIONS, TASKS
 from eval.sample import Benchmark, Sample, TaskPrompt
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 
 LETTERS = ("A", "B", "C", "D")
 FIELDS = ("context", "question", *(f"choice_{letter}" for letter in LETTERS), "answer", "difficulty", "length")
@@ -23,6 +23,8 @@ TEMPLATE = """Here is a text, followed by a question about it.
 {context}
 
 {input}"""
+
+FORMAT = f"a question is a JSON object with the texts {', '.join(FIELDS)}, in a list or one a line"
 
 ASK = "Exactly one choice is right. Reply with its letter only, like this: The answer is (A)"
 
@@ -55,12 +57,17 @@ def load(
         Without a file, or for a row that is no question, with file and row.
     """
     if path is None:
-        raise UserError("data.path is not set; give the file of LongBench v2 (data.json of THUDM/LongBench-v2)")
+        raise Missing("data.path is not set; give the file of LongBench v2 (data.json of THUDM/LongBench-v2)")
     place = Path(path).expanduser()
     file = place / "data.json" if place.is_dir() else place
-    if not file.exists():
-        raise UserError(f"data.path={path}: {file} does not exist; give the file of LongBench v2 or its folder")
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as problem:
+        raise UserError(
+            f"data.path={path}: {file} cannot be read ({problem.strerror}); give the file of LongBench v2 or its folder"
+        ) from None
+    if not data.strip():
+        raise UserError(f"{file}: the file is empty; {FORMAT}")
     rows = list(_rows(data, str(file)))
     samples = {task: tuple(row for row in rows if row.dataset == task) for task in tasks}
     expected = {task: len(found) for task, found in samples.items()}
@@ -110,21 +117,21 @@ def _parsed(data: bytes, origin: str) -> Iterator[Any]:
         if data.lstrip()[:1] == b"[":
             yield from json.loads(data)
             return
-    except ValueError as error:
-        raise UserError(f"{origin}: not a JSON list ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{origin}: not a JSON list ({error}); {FORMAT}") from error
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             try:
                 yield json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{origin}:{number}: not a line of JSON ({error})") from error
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{origin}:{number}: not a line of JSON ({error}); {FORMAT}") from error
 
 
 def _check(row: Any, where: str) -> None:
     if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is needed, not {type(row).__name__}")
+        raise UserError(f"{where}: a JSON object is needed, not {type(row).__name__}; {FORMAT}")
     if missing := [name for name in FIELDS if not isinstance(row.get(name), str)]:
-        raise UserError(f"{where}: no text in field {', '.join(missing)}; take data.json of THUDM/LongBench-v2")
+        raise UserError(f"{where}: no text in field {', '.join(missing)}; {FORMAT}")
     for name, allowed in (("answer", LETTERS), ("length", LENGTHS), ("difficulty", DIFFICULTIES)):
         if row[name] not in allowed:
             raise UserError(f"{where}: {name} is {row[name]!r}; it must be one of {', '.join(allowed)}")

@@ -89,6 +89,26 @@ def test_a_bad_file_is_one_clear_line_with_file_and_line_number(kind: str, tmp_p
         longbench.load("hotpotqa", path=str(tmp_path))
     message = str(caught.value)
     assert message.startswith(f"{file}:{number}: ") and words in message and "\n" not in message, message
+    assert "data.zip again" not in message, "the user's own file is in no zip"
+
+
+def test_the_fix_is_that_of_the_file_s_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = lines(row(answers="Ada"))
+    (tmp_path / "hotpotqa.jsonl").write_bytes(bad)
+    with pytest.raises(UserError, match=r"Correct that row: .* answers \(a list of texts\)"):
+        longbench.load("hotpotqa", path=str(tmp_path))
+    with pytest.raises(UserError, match=r"LongBench's data\.zip again"):
+        monkeypatch.setenv("SELKV_LONGBENCH", str(tmp_path))
+        longbench.load("hotpotqa")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "answer"),
+    [("passage_retrieval_en", "12"), ("passage_retrieval_zh", "Paragraph 3"), ("passage_count", "twelve")],
+)
+def test_answers_that_the_metric_cannot_read_are_told_before_the_run(dataset: str, answer: str) -> None:
+    with pytest.raises(UserError, match=f"f:1: field answers must .*, not '{answer}'"):
+        parse(lines(row(dataset=dataset, answers=[answer])), dataset, "f")
 
 
 def test_classification_tasks_need_their_classes() -> None:

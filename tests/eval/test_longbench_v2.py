@@ -77,6 +77,7 @@ def test_the_choice_is_read_from_the_text(prediction, letter):
         (json.dumps([question(1, length="huge")]), "question 1: length is 'huge'; it must be one of short"),
         (json.dumps([{"question": "?"}]), "question 1: no text in field context, choice_A"),
         ("[{", "not a JSON list"),
+        (" \n", "the file is empty; a question is a JSON object"),
         (json.dumps(ROWS[0]) + "\n{", r"data\.json:2: not a line of JSON"),
         (json.dumps(ROWS[4:5]), "none of its 1 questions belongs to short_easy"),
     ],
@@ -97,7 +98,8 @@ def test_options_choose_and_refuse(file):
     empty = file.parent / "empty"
     empty.mkdir()
     with pytest.raises(
-        UserError, match=r"empty/data\.json does not exist; give the file of LongBench v2 or its folder"
+        UserError,
+        match=r"empty/data\.json cannot be read \(No such file or directory\); give the file of LongBench v2 or its folder",
     ):
         load_benchmark(plan_of(["data=longbench_v2", f"data.path={empty}"]))
     assert load_benchmark(plan_of(["data=longbench_v2", f"data.path={file.parent}"])).samples
