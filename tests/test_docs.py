@@ -19,6 +19,7 @@ import torch
 import yaml
 
 import baselines
+import eval
 from eval import app
 from selkv import cli
 from tests.eval import runs
@@ -28,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = ("python", "selkv", "make", "pip", "ray")
 HUB_ID = re.compile(r'"[\w.-]+/[\w.-]+"')  # in snippets: stands for the tiny model here
-EXECUTED = ("score", "report", "export", "compare", "doctor")  # the other scripts measure for minutes: options only
+EXECUTED = ("score", "report", "export", "compare", "doctor")  # the other tools measure for minutes: options only
+ADDED_DATA = "data=lookup"  # the benchmark of docs/extending.md: has a test of its own
 OPTIONAL = ("kvpress", "mlflow", "wandb")  # packages that only the peer environment has
 ARMS = [("full", "1", 0.0), ("selkv", "0.25", -0.05), ("snapkv", "0.25", -0.1), ("streamingllm", "0.25", -0.2)]
 
@@ -86,6 +88,13 @@ def commands() -> dict[str, list[str]]:
 COMMANDS = commands()
 
 
+def typed(page: Path) -> Iterator[str]:
+    """Command lines of a page: those in blocks, and those between backticks in its text."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    yield from re.findall(r"^(?:    )?((?:[A-Z_]+=\S+ )?(?:python|selkv) .*)$", text, flags=re.MULTILINE)
+    yield from (" ".join(line.split()) for line in re.findall(r"`((?:python|selkv) [^`]*)`", text))
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs.save_model(tmp_path_factory.mktemp("model"))
@@ -97,16 +106,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["run.py"])
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("SELKV_CONFIGS", "")  # commands set it from --config-dir: it goes when the test ends
     simulate(tmp_path / "results/default/smollm2", ["hotpotqa", "lcc"], 3, ARMS)
     simulate(tmp_path / "results/table1/llama31", ["hotpotqa", "lcc"], 3, ARMS, data="longbench")
     row = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER/qasper.jsonl").write_text(str(row).replace("'", '"').replace("None", "null") + "\n")
     for path, text in added_files().items():
-        for target in (tmp_path / "mine" / path.removeprefix("configs/"), tmp_path / "mine" / Path(path).name):
+        places = (
+            [path.removeprefix("configs/")] if "lookup" in path else [path.removeprefix("configs/"), Path(path).name]
+        )
+        for target in (tmp_path / "mine" / place for place in places):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(tmp_path / "mine/baselines")])
+    for package in (baselines, eval):
+        folder = str(tmp_path / "mine" / package.__name__)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, folder])
     return tmp_path
 
 
@@ -117,19 +132,21 @@ def added_files() -> dict[str, str]:
         paths[-1]: block.text + "\n"
         for paths, block in named
         if paths and block.page.name == "extending.md"
-        if block.language == "python" or "# @package methods." in block.text or "_target_" in block.text
+        if block.language in ("python", "yaml") or "# @package methods." in block.text
     }
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("line", [line for line, words in COMMANDS.items() if ADDED_DATA not in words])
 def test_command(line: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = COMMANDS[line]
     if words[:2] in (["python", "run.py"], ["selkv", "run"]):
         check_run(words[2:], capsys)
+    elif words == ["selkv", "--help"]:
+        assert cli.main(words[1:]) == 0
     elif words[0] == "selkv":
-        assert cli.main(["--help"]) == 0 and words[1] in (*cli.COMMANDS, "--help", "--version")
+        check_tool(cli.COMMANDS[words[1]][0], words[2:], monkeypatch)
     elif words[0] == "python" and words[1].startswith("scripts/"):
-        check_script(Path(words[1]).stem, words[2:], monkeypatch)
+        check_tool(f"scripts.{Path(words[1]).stem}", words[2:], monkeypatch)
     elif words[:2] == ["python", "-c"]:
         compile(words[2], line, "exec")
     elif words[:2] == ["python", "-m"]:
@@ -157,8 +174,9 @@ def check_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert f"pip install 'selkv[{absent[0]}]'" in capsys.readouterr().err
 
 
-def check_script(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    main = importlib.import_module(f"scripts.{name}").main
+def check_tool(module: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    main = importlib.import_module(module).main
+    name = next((name for name in EXECUTED if cli.COMMANDS[name][0] == module), module)
     if name in EXECUTED:
         files = [
             path for word in arguments for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
@@ -170,7 +188,7 @@ def check_script(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatc
     for owner, reader in ((argparse.ArgumentParser, "parse_args"), (app, "plan_of")):
         monkeypatch.setattr(owner, reader, and_end(getattr(owner, reader)))
     with pytest.raises(SystemExit, match=r"^0$"):
-        main()
+        main(arguments) if module.startswith("eval.") else main()
 
 
 def and_end(read: Callable[..., object]) -> Callable[..., None]:
@@ -235,19 +253,38 @@ def test_yaml_and_shell_blocks_parse() -> None:
             assert subprocess.run(["bash", "-n", "-c", block.text]).returncode == 0, block
 
 
+@pytest.mark.parametrize("line", [line for page in PAGES for line in typed(page)])
+def test_brackets_are_quoted(line: str) -> None:
+    """A shell reads [..] and {..} as patterns; zsh stops where no file fits."""
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", line)
+    assert not re.search(r"=[\[{]", bare), line
+
+
+def checkout(folder: Path, name: str, files: list[str]) -> Path:
+    """A fresh checkout with those files of docs/extending.md whose path has the name."""
+    for part in ("selkv", "baselines", "eval", "configs", "scripts", "tests", "pyproject.toml", "run.py"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, folder / part)
+    added = {path: text for path, text in added_files().items() if name in path}
+    assert sorted(added) == files
+    for path, text in added.items():
+        assert not (folder / path).exists()
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def small(model: Path, folder: Path, *changes: str) -> list[str]:
+    """Options of a small run, with some changed."""
+    keys = tuple(f"{change.partition('=')[0]}=" for change in changes)
+    return [*(word for word in runs.overrides(model, folder / "results") if not word.startswith(keys)), *changes]
+
+
 def test_new_method_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
     """The example of docs/extending.md in a fresh checkout, and in the tests that it names."""
-    for name in ("selkv", "baselines", "eval", "configs", "scripts", "tests", "pyproject.toml", "run.py"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    written = [path for path in added_files() if "valuenorm" in path]
-    assert sorted(written) == ["baselines/valuenorm.py", "configs/method/valuenorm.yaml"]
-    for path in written:
-        assert not (tmp_path / path).exists()
-        (tmp_path / path).write_text(added_files()[path])
-    small = [*runs.overrides(model, tmp_path / "results"), "data.tasks=[hotpotqa]", "limit=1"]
+    checkout(tmp_path, "valuenorm", ["baselines/valuenorm.py", "configs/method/valuenorm.yaml"])
     told = next(words for words in COMMANDS.values() if "method=[full,snapkv,valuenorm]" in words)
-    done = python([*told[1:], *small], tmp_path)
+    done = python([*told[1:], *small(model, tmp_path, "data.tasks=[hotpotqa]", "limit=1")], tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(re.findall(r"│?\s*valuenorm ", done.stdout)) >= 2, done.stdout
     records = runs.cells(tmp_path / "results").values()
@@ -255,6 +292,22 @@ def test_new_method_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
     told = next(words for words in COMMANDS.values() if words[:3] == ["python", "-m", "pytest"])
     done = python([*told[1:], "-p", "no:cacheprovider"], tmp_path)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:]
+
+
+def test_new_benchmark_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
+    """The other example of docs/extending.md in a fresh checkout: a run with its table, and the page of help."""
+    files = ["configs/data/lookup.yaml", "eval/lookup/__init__.py", "eval/lookup/tasks.py"]
+    checkout(tmp_path, "lookup", files)
+    told = next(words for words in COMMANDS.values() if ADDED_DATA in words)
+    mine = [word for word in small(model, tmp_path, "report=true") if not word.startswith("data")]
+    done = python([*told[1:], *mine], tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    records = runs.cells(tmp_path / "results").values()
+    assert len(records) == 3 * 2 and {record.dataset for record in records} == {"lookup"}
+    assert not [record.error for record in records if record.error]
+    assert (tmp_path / "results/default/tiny/report.html").exists()
+    done = python(["run.py", "--help"], tmp_path)
+    assert "lookup        Lookup: one number" in done.stdout
 
 
 def python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
