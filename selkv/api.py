@@ -1,19 +1,19 @@
 """The library's front door: compress prompts and hand the result to stock ``model.generate(**inputs)``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from selkv.attention import NAME
-from selkv.budget import kept_per_head, parse_ratio
+from selkv.budget import kept_per_head
 from selkv.cache import CompressedCache, CompressedLayer
-from selkv.compression import Job, compressed_layers, is_native, native_cache
+from selkv.checks import known, padding, prepared, sliding, token_ids, whole_number
+from selkv.compression import Job, compressed_layers, is_native, job_of, native_cache
 from selkv.errors import UserError
 from selkv.method import Method
-from selkv.named import method_named
 from selkv.prefill import Prefill, cache_argument, prefill
 from selkv.state import Kept, LayerState
 
@@ -24,6 +24,25 @@ First = Callable[[Tensor], Tensor]
 def highest(logits: Tensor) -> Tensor:
     """Greedy choice; ties: lower id."""
     return logits.argmax(-1)
+
+
+class Inputs(UserDict[str, Any]):
+    """What `compress` returns. It unpacks (``**inputs``) until its cache has been used: after that, `generate` would go
+    on from the end of another text and say nothing.
+    """
+
+    def __init__(self, inputs: Mapping[str, Any], cache: CompressedCache) -> None:
+        super().__init__(inputs)
+        self.cache, self.start = cache, cache.get_seq_length()
+
+    def keys(self) -> KeysView[str]:
+        """Names, for unpacking; UserError once the cache has been used."""
+        if self.cache.get_seq_length() != self.start:
+            raise UserError(
+                "this compressed cache has served a call of generate; call selkv.compress again, copy.deepcopy(inputs) "
+                "before each call, or hold a conversation with selkv.Chat"
+            )
+        return super().keys()
 
 
 @torch.no_grad()
@@ -39,7 +58,7 @@ def compress(
     sliding_layers: str = "compress",
     chunk: int | None = None,
     room: int = 256,
-) -> dict[str, Any]:
+) -> Inputs:
     """Prefill prompts, compress their caches, and return what ``model.generate(**inputs)`` needs to go on.
 
     Parameters
@@ -67,53 +86,48 @@ def compress(
 
     Returns
     -------
-    dict
-        ``input_ids`` and ``attention_mask``, (B, n + 1) or (B, n + q), and the cache under the name that this version
-        of transformers gives it. A cache serves one call of `generate`.
+    Inputs
+        A mapping: ``input_ids`` and ``attention_mask``, (B, n + 1) or (B, n + q), and the cache under the name that
+        this version of transformers gives it. A cache serves one call of `generate`.
 
     Raises
     ------
     UserError
-        For an unprepared model, an unknown method, a ratio outside (0, 1], padding that is not on the left, or several
-        rows under native decoding.
+        For an unprepared model, an unknown method, a ratio outside (0, 1], anything but token ids of its vocabulary,
+        padding that is not on the left, several rows under native decoding, or numbers out of range.
     """
-    _check_model(model)
-    method = method_named(method) if isinstance(method, str) else method
-    ids, mask = _left_padded(input_ids.to(model.device), attention_mask)
+    prepared(model)
+    job = job_of(method, ratio)
+    sliding(sliding_layers)
+    whole_number("room", room, 0)
+    chunk = None if chunk is None else whole_number("chunk", chunk, 1)
+    ids = token_ids("input_ids", input_ids).to(model.device)
+    mask = torch.ones_like(ids) if attention_mask is None else padding(attention_mask, ids)
     prompts = [row[seen] for row, seen in zip(ids, mask.bool(), strict=True)]
-    share = parse_ratio(ratio)
-    if is_native(method):
-        cache, logits = _native(model, prompts, Job(method, share), sliding_layers, chunk)
+    asked = None if question is None else _asked(question, ids, model)
+    known("input_ids", torch.cat(prompts), model)
+    if is_native(job.method):
+        cache, logits = _native(model, prompts, job, sliding_layers, chunk)
     else:
-        cache, logits = _ragged(model, prompts, Job(method, share), sliding_layers, chunk, room)
+        cache, logits = _ragged(model, prompts, job, sliding_layers, chunk, room)
     for layer in cache.layers:  # padding that all rows share counts in what `generate` takes for the cache's length
         layer.seen = ids.shape[1]
-    new = first(logits)[:, None] if question is None else question.to(ids).expand(len(ids), -1)
-    return {
+    new = first(logits)[:, None] if asked is None else asked
+    inputs = {
         "input_ids": torch.cat([ids, new], 1),
         "attention_mask": torch.cat([mask, torch.ones_like(new)], 1),
         cache_argument(model): cache,
     }
+    return Inputs(inputs, cache)
 
 
-def _check_model(model: Any) -> None:
-    attention = model.config._attn_implementation
-    if attention != NAME:
-        raise UserError(
-            f"the model runs on attention {attention!r}, which knows no bias; call selkv.prepare(model) once, or load "
-            "it with selkv.load_model(path)"
-        )
-
-
-def _left_padded(ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Ids and mask as (B, n) int64; padding must be on the left and leave at least one token."""
-    ids = ids.reshape(1, -1) if ids.dim() == 1 else ids
-    mask = torch.ones_like(ids) if mask is None else mask.to(ids).reshape(ids.shape)
-    if not bool(mask[:, -1].all()) or bool((mask.diff(dim=1) < 0).any()):
-        raise UserError(
-            "attention_mask pads on the right or in between; pad on the left: tokenizer.padding_side='left'"
-        )
-    return ids, mask
+def _asked(question: Tensor, ids: Tensor, model: Any) -> Tensor:
+    """The question of every row of ids, (B, q)."""
+    asked = token_ids("question", question).to(ids)
+    known("question", asked, model)
+    if len(asked) not in (1, len(ids)):
+        raise UserError(f"question has {len(asked)} rows, and input_ids {len(ids)}; give one for all, or one a row")
+    return asked.expand(len(ids), -1)
 
 
 def _prefilled(model: Any, prompt: Tensor, job: Job, chunk: int | None) -> tuple[Job, Prefill]:

@@ -131,6 +131,7 @@ def attention(
     scaling: float | None = None,
     softcap: float | None = None,
     sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention function in transformers' interface: shapes (B, H, Q, d) in, (B, Q, H, d) out.
@@ -143,7 +144,7 @@ def attention(
         padding = None if attention_mask is None else attention_mask[:, -key.shape[2] :]
         out = causal_attention(query, key, value, constants, padding)
     else:
-        out = layer.attend(query, key, value, constants)
+        out = layer.attend(query, key, value, constants, position_ids)
     return out.transpose(1, 2).contiguous(), None
 
 

@@ -13,6 +13,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from selkv.attention import Constants, carry, masked_attention
 from selkv.buffers import buffers, moved_up
+from selkv.errors import UserError
 from selkv.state import Kept
 from selkv.window import visible
 
@@ -62,11 +63,14 @@ class CompressedLayer(DynamicLayer):
         self.kept, self.used = widest, widest
         self.lengths = lengths.to(first.device)
         self.seen = int(lengths.max())
+        self.attended = True
         self._number()
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append (B, Hkv, q, d); returns what is in use, the keys with a reference to this layer."""
         count = key_states.shape[2]
+        self._refuse_others(key_states)
+        self.attended = False
         if len(key_states) != len(self.keys):  # `generate` repeats the ids of each row for its beams, not the cache
             self.batch_repeat_interleave(len(key_states) // len(self.keys))
         stop = self.used + count
@@ -76,9 +80,13 @@ class CompressedLayer(DynamicLayer):
         self.used, self.seen = stop, self.seen + count
         return carry(self.keys[:, :, :stop], self), self.values[:, :, :stop]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
-        """Attention of the last q tokens on the entries and on each other; (B, H, q, d)."""
-        count = query.shape[2]
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, constants: Constants, positions: Tensor | None = None
+    ) -> Tensor:
+        """Attention of the last q tokens, at these positions (B, q), on the entries and on each other; (B, H, q, d)."""
+        count, self.attended = query.shape[2], True
+        if positions is not None and (count > 1 or self.used == self.kept + 1):  # one token at a time follows by itself
+            follows(positions, self.positions[:, 0, self.used - count : self.used])
         mask = None if self.mask is None else self.mask[..., : self.used]
         if constants.sliding_window is None and count > 1:
             mask = followed(query, key, mask)
@@ -116,11 +124,24 @@ class CompressedLayer(DynamicLayer):
         self.select(indices)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens generated (a negative number); kept entries cannot be taken back."""
-        count = abs(tokens_to_remove)
+        """Forget the last tokens generated, a negative number (in older transformers, the length that remains)."""
+        count = -tokens_to_remove if tokens_to_remove <= 0 else max(0, self.seen - tokens_to_remove)
         if count > self.used - self.kept:
-            raise ValueError(f"cannot remove {count} tokens: {self.used - self.kept} came after compression")
+            raise UserError(f"cannot forget {count} tokens: {self.used - self.kept} came after compression")
         self.used, self.seen = self.used - count, self.seen - count
+
+    def _refuse_others(self, key_states: Tensor) -> None:
+        """Raise UserError for keys of another model, device, batch (beams are a multiple of the rows) or attention."""
+        if not self.attended:
+            raise UserError(
+                "the model's attention has changed since selkv.compress; call selkv.prepare(model) and it again"
+            )
+        made, given = ((len(k), k.shape[1], k.shape[3], str(k.device)) for k in (self.keys, key_states))
+        if made[1:] != given[1:] or given[0] % made[0]:
+            raise UserError(
+                f"a compressed cache of (rows, KV heads, head size, device) {made} was given {given}; use it with its "
+                "own model, device and prompts, or compress again"
+            )
 
     def _grow(self, needed: int) -> None:
         """Enlarge the buffers by a quarter (only `generate()` and chats, whose length is not known before)."""
@@ -135,6 +156,16 @@ class CompressedLayer(DynamicLayer):
         """Positions of the tokens to come: they follow the prompt, so that a step need not write them."""
         room = torch.arange(self.positions.shape[2] - self.kept, device=self.positions.device)
         self.positions[:, :, self.kept :] = (self.lengths[:, None] + room)[:, None]
+
+
+def follows(positions: Tensor, expected: Tensor) -> None:
+    """Raise UserError unless tokens at these positions (B, q) are the ones that a cache expects next."""
+    if not bool((positions == expected).all()):
+        raise UserError(
+            f"tokens at position {int(positions.min())} were given to a compressed cache that goes on at position "
+            f"{int(expected.min())}; give generate the ids that selkv.compress returned and the cache once, without "
+            "use_cache=False, prefill_chunk_size or (in this transformers) assisted generation"
+        )
 
 
 def followed(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:

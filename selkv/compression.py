@@ -8,8 +8,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from selkv.budget import parse_ratio
 from selkv.cache import CompressedCache, CompressedLayer
+from selkv.errors import UserError
 from selkv.method import Method, NativeMethod
+from selkv.named import method_named
 from selkv.native import NativeLayer
 from selkv.prefill import Prefill
 from selkv.state import Kept, LayerState
@@ -20,6 +23,14 @@ class Job(NamedTuple):
 
     method: Method
     ratio: Fraction
+
+
+def job_of(method: str | Method, ratio: float | str | Fraction) -> Job:
+    """The job of a method, or of the name of one, and a ratio; UserError where one of them is none."""
+    chosen = method_named(method) if isinstance(method, str) else method
+    if not isinstance(chosen, Method):
+        raise UserError(f"method={method!r} is no method; give a name, e.g. 'selkv', or an object, e.g. selkv.SelKV()")
+    return Job(chosen, parse_ratio(ratio))
 
 
 def layer_budgets(job: Job, prefill: Prefill, sliding_layers: str = "compress") -> list[int]:

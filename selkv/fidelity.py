@@ -51,9 +51,11 @@ class MeasuredLayer(CompressedLayer):
         self.squares = torch.zeros(len(self.keys), dtype=torch.float64, device=self.keys.device)
         self.reference = 0.0
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, constants: Constants, positions: Tensor | None = None
+    ) -> Tensor:
         """Attend, and add up the squared differences in float64."""
-        out = super().attend(query, key, value, constants)
+        out = super().attend(query, key, value, constants, positions)
         wide = out.double()
         self.squares += (wide - wide[:1]).square().flatten(1).sum(1)
         self.reference += float(wide[0].square().sum())

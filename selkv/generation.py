@@ -15,6 +15,8 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from selkv.api import First, compress, highest
+from selkv.checks import prepared, token_ids, whole_number
+from selkv.errors import UserError
 from selkv.method import Method
 
 
@@ -42,7 +44,7 @@ def generate(
     model, input_ids, method, ratio, attention_mask, question, sliding_layers, chunk
         As for `selkv.compress`.
     max_new_tokens : int, optional
-        Tokens to generate, the first one included; by default the generation config's, or 256.
+        Tokens to generate, the first one included; by default up to ``max_length``, the generation config's, or 256.
     streamer : BaseStreamer, optional
         E.g. ``TextStreamer(tokenizer, skip_prompt=True)``.
     **options
@@ -53,7 +55,11 @@ def generate(
     Tensor, (B, n + new) or (B, n + q + new)
         Prompts and what follows them, as ``model.generate`` returns it.
     """
-    count = max_new_tokens or _option(model, options, "max_new_tokens", 256)
+    prepared(model)
+    refuse(options)
+    texts = {"input_ids": input_ids, "question": question}
+    known = sum(token_ids(name, ids).shape[1] for name, ids in texts.items() if ids is not None)
+    count = new_tokens(model, known, max_new_tokens, options)
     inputs = compress(
         model,
         input_ids,
@@ -79,8 +85,9 @@ def resume(
     **options: Any,
 ) -> Tensor:
     """Go on from what `selkv.compress` returned, whose last ids are the first ones of the text; as `generate`."""
+    refuse(options)
     ids = inputs["input_ids"]
-    count = max_new_tokens or _option(model, options, "max_new_tokens", 256)
+    count = new_tokens(model, ids.shape[1] - 1, max_new_tokens, options)
     ends = _ids(model, options, "eos_token_id")
     ended = torch.isin(ids[:, -1], torch.tensor(ends, device=ids.device, dtype=ids.dtype))
     streamer = None if streamer is None else FirstTokenApart(streamer)
@@ -95,17 +102,48 @@ def resume(
     return out
 
 
+# Options of ``model.generate`` that ask for another cache or another result than ours, and their values that do not.
+FIXED: dict[str, tuple[object, ...]] = {
+    "use_cache": (None, True),
+    "cache_implementation": (None,),
+    "return_dict_in_generate": (None, False),
+    "cache": (),
+    "past_key_values": (),
+    "inputs_embeds": (),
+}
+
+
+def refuse(options: Mapping[str, Any], fixed: Mapping[str, tuple[object, ...]] = FIXED) -> None:
+    """Raise UserError for the first of the options whose value is not among those it is fixed to."""
+    for name, allowed in fixed.items():
+        if name in options and not any(options[name] is value for value in allowed):
+            raise UserError(f"{name} cannot be set with a compressed cache, which is made here and gives ids; drop it")
+
+
+def new_tokens(model: Any, known: int, given: int | None, options: Mapping[str, Any]) -> int:
+    """Tokens to generate after `known` ones: as given, by the option ``max_length``, the generation config, or 256."""
+    if given is None and options.get("max_length") is not None:
+        whole_number("max_length", options["max_length"], known + 1)
+        return options["max_length"] - known
+    value = _option(model, options, "max_new_tokens", 256) if given is None else given
+    return whole_number("max_new_tokens", value, 1)
+
+
 def chooser(model: Any, options: Mapping[str, Any]) -> First:
     """How ``model.generate`` with these options would choose the first token: greedy, or sampled after its warpers."""
     if not _option(model, options, "do_sample", False):
         return highest
     # the defaults are those of transformers
     top_k, top_p = _option(model, options, "top_k", 50), _option(model, options, "top_p", 1.0)
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(float(_option(model, options, "temperature", 1.0)))])
-    if top_k:
-        warpers.append(TopKLogitsWarper(top_k))
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(top_p))
+    warpers = LogitsProcessorList()
+    try:
+        warpers.append(TemperatureLogitsWarper(float(_option(model, options, "temperature", 1.0))))
+        if top_k:
+            warpers.append(TopKLogitsWarper(top_k))
+        if top_p < 1:
+            warpers.append(TopPLogitsWarper(top_p))
+    except ValueError as problem:
+        raise UserError(" ".join(str(problem).split())) from None
 
     def sample(logits: Tensor) -> Tensor:
         ids = torch.LongTensor(len(logits), 0)  # the warpers do not look at them

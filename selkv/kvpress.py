@@ -20,10 +20,11 @@ from transformers.models.llama.modeling_llama import rotate_half
 from selkv.attention import NAME
 from selkv.budget import kept_per_head, parse_ratio
 from selkv.cache import CompressedLayer
-from selkv.compression import Job, compressed_layers
+from selkv.checks import sliding
+from selkv.compression import Job, compressed_layers, job_of
+from selkv.errors import UserError
 from selkv.load import prepare
 from selkv.method import Method
-from selkv.named import method_named
 from selkv.prefill import Prefill
 from selkv.recording import RecordingLayer
 from selkv.rotary import inverse_frequencies
@@ -32,8 +33,14 @@ from selkv.state import LayerState
 
 
 def kept_share(compression_ratio: float) -> Fraction:
-    """The fraction kept, 1 - compression_ratio, in exact decimals; UserError where it is outside (0, 1]."""
-    return parse_ratio(1 - Fraction(str(compression_ratio)))
+    """The fraction kept, 1 - compression_ratio, in exact decimals; UserError where that is outside [0, 1)."""
+    try:
+        return parse_ratio(1 - Fraction(str(compression_ratio)))
+    except (ValueError, ZeroDivisionError, UserError):
+        raise UserError(
+            f"compression_ratio={compression_ratio!r} is not a number in [0, 1): the share of entries removed, e.g. "
+            "0.75"
+        ) from None
 
 
 @dataclass
@@ -57,13 +64,20 @@ class SelKVPress(BasePress):
     method: str | Method = "selkv"
     sliding_layers: str = "compress"
 
+    def __post_init__(self) -> None:
+        self.job()
+        sliding(self.sliding_layers)
+
+    def job(self) -> Job:
+        """Method and ratio, checked; kvpress's evaluation sets the ratio after construction."""
+        return job_of(self.method, kept_share(self.compression_ratio))
+
     @contextlib.contextmanager
     def __call__(self, model: Any) -> Iterator[None]:
         """Compress the prompt that passes the model inside the context: its layers' caches are replaced at its end."""
         if model.config._attn_implementation != NAME:
             prepare(model)
-        method = method_named(self.method) if isinstance(self.method, str) else self.method
-        job = Job(method, kept_share(self.compression_ratio))
+        job = self.job()
 
         def record(module: Any, _: Any, inputs: dict[str, Any]) -> None:
             cache, prompt = inputs["past_key_values"], inputs["hidden_states"]
@@ -71,11 +85,11 @@ class SelKVPress(BasePress):
             if len(cache.layers) > index and cache.layers[index].get_seq_length():
                 return  # the prompt has passed: this is decoding
             if len(prompt) > 1:
-                raise ValueError(
+                raise UserError(
                     f"SelKVPress takes one prompt at a time, not {len(prompt)}; selkv.compress takes batches"
                 )
             cache.layers += [DynamicLayer() for _ in range(index + 1 - len(cache.layers))]
-            cache.layers[index] = RecordingLayer(method.needs(n, kept_per_head(n, job.ratio)), n)
+            cache.layers[index] = RecordingLayer(job.method.needs(n, kept_per_head(n, job.ratio)), n)
 
         def replace(_: Any, __: Any, inputs: dict[str, Any], ___: Any) -> None:
             layers = inputs["past_key_values"].layers
@@ -137,8 +151,11 @@ class SelKVValuesPress(BasePress):
     method: SelKV = field(default_factory=lambda: SelKV(alpha=0))
 
     def __post_init__(self) -> None:
+        kept_share(self.compression_ratio)
+        if not isinstance(self.method, SelKV):
+            raise UserError(f"method={self.method!r} is no SelKV object; give e.g. SelKV(alpha=0), or use SelKVPress")
         if self.method.alpha or self.method.reposition or self.method.routing == "literal":
-            raise ValueError(
+            raise UserError(
                 f"{self.method} needs more than keys and values of the window; use SelKVPress, or SelKV(alpha=0) with "
                 "reposition=False and another routing than literal"
             )

@@ -8,8 +8,10 @@ from torch import Tensor
 from transformers import TextGenerationPipeline
 
 from selkv.api import compress
+from selkv.checks import prepared
+from selkv.compression import job_of
 from selkv.errors import UserError
-from selkv.generation import chooser, generate, resume
+from selkv.generation import FIXED, chooser, generate, new_tokens, refuse, resume
 from selkv.method import Method
 
 
@@ -33,7 +35,8 @@ class SelKVPipeline(TextGenerationPipeline):
         self, *args: Any, method: str | Method = "selkv", ratio: float | str | Fraction = 0.25, **options: Any
     ) -> None:
         super().__init__(*args, **options)
-        self.method, self.ratio = method, ratio
+        prepared(self.model)
+        self.method, self.ratio = job_of(method, ratio)
 
     def _forward(self, *inputs: Any, **options: Any) -> Any:
         (tensors,) = inputs  # the base classes do not agree on this argument's name
@@ -75,9 +78,11 @@ class Chat:
         ratio: float | str | Fraction = 0.25,
         system: str | None = None,
     ) -> None:
-        if not tokenizer.chat_template:
+        prepared(model)
+        if not getattr(tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; use selkv.generate with plain prompts")
-        self.model, self.tokenizer, self.method, self.ratio = model, tokenizer, method, ratio
+        self.model, self.tokenizer = model, tokenizer
+        self.method, self.ratio = job_of(method, ratio)
         self.opening = [] if system is None else [{"role": "system", "content": system}]
         self.inputs: dict[str, Any] = {}
 
@@ -90,14 +95,18 @@ class Chat:
         **options
             Passed to ``model.generate`` (``max_new_tokens``, ``do_sample``, ``streamer``, ...).
         """
+        if not isinstance(text, str):
+            raise UserError(f"a turn of a chat is text, not {type(text).__name__}")
+        refuse(options, {**FIXED, "num_beams": (None, 1), "num_return_sequences": (None, 1)})
         turn = {"role": "user", "content": text}
         if self.inputs:
             known = self._follow(turn)
+            options["max_new_tokens"] = new_tokens(self.model, known, options.get("max_new_tokens"), options)
             out = self.model.generate(**self.inputs, **options)
         else:
             ids = self._encode(self._template([*self.opening, turn]))
             known = ids.shape[1]
-            self.inputs = compress(self.model, ids, self.method, self.ratio, first=chooser(self.model, options))
+            self.inputs = dict(compress(self.model, ids, self.method, self.ratio, first=chooser(self.model, options)))
             out = resume(self.model, self.inputs, **options)
         self._know(out)
         return self.tokenizer.decode(out[0, known:], skip_special_tokens=True)

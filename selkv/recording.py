@@ -62,7 +62,9 @@ class RecordingLayer(DynamicLayer):
         """Not used by our mask function; total length and offset 0."""
         return self.length, 0
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, constants: Constants) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, constants: Constants, _: Tensor | None = None
+    ) -> Tensor:
         """Record, then causal attention; (1, H, q, d)."""
         self.constants = constants
         known = query[0] if self.queries is None else torch.cat([self.queries, query[0]], 1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from selkv.budget import kept_per_head, parse_ratio
+from selkv.checks import sliding
 from selkv.compression import Job, compressed_cache, is_native, native_cache
 from selkv.errors import UserError
 from selkv.generation import generate
@@ -50,7 +51,7 @@ class SelKVLM(HFLM):
     ) -> None:
         own = {key: options.pop(key) for key in list(options) if key.startswith("method.")}
         self.method = method_named(method, **{key.removeprefix("method."): value for key, value in own.items()})
-        self.ratio, self.sliding_layers = parse_ratio(ratio), sliding_layers
+        self.ratio, self.sliding_layers = parse_ratio(ratio), sliding(sliding_layers)
         super().__init__(pretrained, **options)
         prepare(self.model)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -217,8 +218,28 @@ def test_values_press_is_selkv_without_its_bias():
 
 def test_values_press_refuses_what_keys_and_values_cannot_hold():
     for method in (SelKV(), SelKV(alpha=0, reposition=True)):
-        with pytest.raises(ValueError, match="use SelKVPress"):
+        with pytest.raises(UserError, match="use SelKVPress"):
             SelKVValuesPress(0.5, method)
+
+
+@pytest.mark.parametrize("press", [SelKVPress, SelKVValuesPress])
+@pytest.mark.parametrize("removed", [1, 2, -0.1, "x", None])
+def test_presses_refuse_what_is_no_ratio(press, removed):
+    with pytest.raises(UserError, match=r"compression_ratio=.*share of entries removed"):
+        press(removed)
+
+
+def test_presses_refuse_what_is_no_method():
+    mistakes = {
+        "'snapkv'": lambda: SelKVPress(0.5, "snapk"),
+        "method=5": lambda: SelKVPress(0.5, 5),
+        "selkv.SelKV()": lambda: SelKVPress(0.5, SelKV),
+        "SelKV object": lambda: SelKVValuesPress(0.5, "selkv"),
+        "sliding_layers 'all'": lambda: SelKVPress(0.5, sliding_layers="all"),
+    }
+    for expected, mistake in mistakes.items():
+        with pytest.raises(UserError, match=re.escape(expected)):
+            mistake()
 
 
 def test_ratio_meanings():
