@@ -8,9 +8,9 @@ from torch import Tensor
 from baselines.merging import Absorbed, received
 from baselines.native_merging import Live, ScoredNative
 from selkv.merge import gate_between, scatter_sum
-from selkv.method import at_least
 from selkv.scores import mask_of
 from selkv.state import LayerState, take
+from selkv.values import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,9 @@ class CaM(ScoredNative):
         ``h2o`` for one shot: after ``streaming``, as published, all evicted entries would add to the same few.
     """
 
-    merge_budget: int = 32
+    merge_budget: Positive = 32
     stochastic: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "merge_budget")
+    seed: Count = 0
 
     def absorb(self, layer: LayerState, index: Tensor) -> Absorbed:
         """All evicted values at once, from raw values."""

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from selkv.budget import kept_per_head
-from selkv.method import PrefillView, at_least
+from selkv.method import PrefillView
 from selkv.observation import ObservationMethod, with_recent
 from selkv.scores import keep_best, rank, top
 from selkv.state import Kept, LayerState, keep, keep_all
+from selkv.values import Positive
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,12 @@ class ChunkKV(ObservationMethod):
         See `ObservationMethod`.
     """
 
-    chunk: int = 10
-    reuse: int = 1
+    chunk: Positive = 10
+    reuse: Positive = 1
     kvpress_exact: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "chunk", "reuse")
         object.__setattr__(self, "exact", not self.kvpress_exact)  # hides the class's own
 
     def leader(self, layer: int) -> int:

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import e
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from baselines.lookm import mean_into
-from baselines.merging import Absorbed, passes, threshold
+from baselines.merging import Absorbed, Filter, passes, threshold
 from baselines.native_merging import Live, ScoredNative
 from selkv.budget import apportion, kept_per_head
 from selkv.merge import gate_weight, nearest_kept, weighted_merge
-from selkv.method import PrefillView, at_least, choice
+from selkv.method import PrefillView
 from selkv.state import LayerState, Needs
+from selkv.values import Share
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,11 @@ class D2O(ScoredNative):
         Whether the gate also weighs keys.
     """
 
-    weights: str = "paper"
-    filter: str = "per_head"
-    momentum: float = 0.7
-    allocation: str = "uniform"
+    weights: Literal["paper", "code"] = "paper"
+    filter: Filter = "per_head"
+    momentum: Share = 0.7
+    allocation: Literal["uniform", "variance"] = "uniform"
     gate_keys: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "weights", ("paper", "code"))
-        choice(self, "filter", ("none", "per_head", "official"))
-        choice(self, "allocation", ("uniform", "variance"))
-        at_least(self, 0, "momentum")
 
     def needs(self, n: int, budget: int) -> Needs:
         """Attention of all queries also where it only shares budgets."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from baselines.merging import Absorbed, Merging, heavy, protected, readers, received, recent_entries, window_mass
 from selkv.merge import gate_weight, weighted_merge
-from selkv.method import at_least
 from selkv.scores import mask_of, pool, top_mask
 from selkv.state import LayerState, take
+from selkv.values import Amount, Count, Portion, Share, Width
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,12 @@ class EMS(Merging):
 
     label: ClassVar[str] = "style, details unconfirmed"
 
-    sinks: int = 0
-    recent: float | None = 32
-    share: float = 1.0
-    threshold: float = 0.5
-    kernel: int = 1
+    sinks: Count = 0
+    recent: Portion | None = 32
+    share: Amount = 1.0
+    threshold: Share = 0.5
+    kernel: Width = 1
     gate_keys: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 0, "share", "threshold")
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} of EMS; must be odd")
 
     def survivors(self, layer: LayerState, m: int) -> Tensor:
         """Recent entries and the best scores."""

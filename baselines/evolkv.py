@@ -46,8 +46,8 @@ class EvolKV(ObservationMethod):
             )
         given = read_weights(self.budget_file) if self.budget_file is not None else self.weights
         weights = tuple(float(w) for w in given or ())
-        if not weights or not all(isfinite(w) and w >= 0 for w in weights):
-            raise ValueError(f"weights={weights!r} of EvolKV; must be numbers of at least 0, one a layer")
+        if not weights or not all(isfinite(w) and w >= 0 for w in weights):  # those of a file, too
+            raise ValueError(f"weights={weights!r} of EvolKV; must be numbers of at least 0, one per layer")
         object.__setattr__(self, "weights", weights)
 
     @property

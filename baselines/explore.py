@@ -1,21 +1,21 @@
 """The cross product: any selection x routing x merge rule x gate x compensation, put together in YAML."""
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 from baselines.merging import Absorbed, Gated, window_mass
 from selkv.merge import cosine, gate_weight, nearest_kept, weighted_merge
-from selkv.method import Method, PrefillView, at_least, choice
+from selkv.method import Method, PrefillView
+from selkv.named import build, method_named
 from selkv.routing import bucket_argmax, bucket_leaders, coattention, nearest_candidate, right_neighbour
 from selkv.scores import indices, mask_of, top_mask
 from selkv.state import Kept, LayerState, Needs, keep, take
+from selkv.values import Cosine, Positive, Share
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Merge(Gated):
     Attributes
     ----------
     selection : Method, str or mapping
-        The method whose sets are merged into: the import path of its class, or a mapping of hyperparameters with the
-        path as ``_target_``. Its budgets over layers and heads and its index reuse are used too; what it does to the
-        entries is not.
+        The method whose sets are merged into: its name, the import path of its class, or a mapping of hyperparameters
+        with the one or the other as ``_target_``. Its budgets over layers and heads and its index reuse are used too;
+        what it does to the entries is not. The field holds the method once it is built.
     routing : str
         Which survivor takes an evicted entry: ``nearest_key`` by cosine; ``nearest_position``; ``right_neighbour``;
         ``bucket``: the most attended of its bucket (SelKV); ``coattention``: the one of its bucket that the window
@@ -46,43 +46,22 @@ class Merge(Gated):
         Positions of a bucket.
     """
 
-    selection: Method | str | Mapping[str, Any] = "baselines.snapkv.SnapKV"
-    routing: str = "nearest_key"
-    rule: str = "attention"
+    selection: Method | str | Mapping[str, Any] = "snapkv"
+    routing: Literal["nearest_key", "nearest_position", "right_neighbour", "bucket", "coattention"] = "nearest_key"
+    rule: Literal["mean", "attention", "similarity", "pivotal", "norm"] = "attention"
     merge_keys: bool = False
-    threshold: float = -1.0
-    fraction: float = 1.0
-    bucket: int = 32
+    threshold: Cosine = -1.0
+    fraction: Share = 1.0
+    bucket: Positive = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice(self, "routing", ("nearest_key", "nearest_position", "right_neighbour", "bucket", "coattention"))
-        choice(self, "rule", ("mean", "attention", "similarity", "pivotal", "norm"))
-        at_least(self, -1, "threshold")
-        at_least(self, 0, "fraction")
-        at_least(self, 1, "bucket")
-        assert self.selector
+        object.__setattr__(self, "selection", _method(self.selection))
 
-    @cached_property
+    @property
     def selector(self) -> Method:
-        """The method behind `selection`.
-
-        Raises
-        ------
-        ValueError
-            Where it cannot be imported.
-        """
-        if isinstance(self.selection, Method):
-            return self.selection
-        given = {"_target_": self.selection} if isinstance(self.selection, str) else dict(self.selection)
-        path = str(given.pop("_target_", ""))
-        module, _, name = path.rpartition(".")
-        try:
-            method = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            example = "give the path of a method's class, e.g. baselines.h2o.H2O"
-            raise ValueError(f"selection={path!r} of Merge cannot be imported ({error}); {example}") from error
-        return method(**given)
+        """The method behind `selection`."""
+        return cast(Method, self.selection)
 
     def needs(self, n: int, budget: int) -> Needs:
         """What the selection needs, and the window."""
@@ -155,3 +134,14 @@ def kept_mask(positions: Tensor, layer: LayerState) -> Tensor:
     """Entries (Hkv, n), bool, at the kept prompt positions (Hkv, m); -1 is padding."""
     entry = torch.where(positions < 0, layer.n, positions - layer.positions[0])
     return mask_of(entry, layer.n + 1)[:, : layer.n]
+
+
+def _method(given: Method | str | Mapping[str, Any]) -> Method:
+    """A method from what a config says of it."""
+    if isinstance(given, Method):
+        return given
+    options: dict[str, Any] = {"_target_": given} if isinstance(given, str) else dict(given)
+    target = str(options.pop("_target_", ""))
+    if "." in target:
+        return build("merge, selection", target, options)
+    return method_named(target, **options)

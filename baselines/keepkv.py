@@ -1,18 +1,19 @@
 """KeepKV (arXiv 2504.09936): merge by votes and scores, so that a reference query's output does not change."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
-from baselines.merging import Absorbed, heavy, protected, recent_entries
+from baselines.merging import Absorbed, Compensation, Queries, heavy, protected, recent_entries
 from baselines.native_merging import Live, ScoredNative
 from selkv.merge import arrival, gate_weight, in_turns, nearest_kept, scatter_sum, weighted_merge
-from selkv.method import at_least, choice
 from selkv.scores import mask_of
 from selkv.state import LayerState, take
+from selkv.values import Cosine, Portion, one_of
 from selkv.window import attention_logits, visible
 
 
@@ -41,25 +42,15 @@ class KeepKV(ScoredNative):
         Whether the gate also weighs keys.
     """
 
-    selections: ClassVar[tuple[str, ...]] = ("h2o", "snapkv", "streaming", "release")
-
-    selection: str = "snapkv"
-    score_queries: str = "window"
-    recent: float | None = 0.2
-    compensation: str = "votes"
-    keys: str = "zip"
-    threshold: float = 0.8
-    score: str = "ema"
-    ema: float = 0.9
+    selection: Annotated[str, one_of("h2o", "snapkv", "streaming", "release")] = "snapkv"
+    score_queries: Queries = "window"
+    recent: Portion | None = 0.2
+    compensation: Compensation = "votes"
+    keys: Literal["zip", "convex", "fixed"] = "zip"
+    threshold: Cosine = 0.8
+    score: Literal["ema", "mean"] = "ema"
+    ema: Annotated[float, Field(gt=0, le=1)] = 0.9
     gate_keys: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "keys", ("zip", "convex", "fixed"))
-        choice(self, "score", ("ema", "mean"))
-        at_least(self, -1, "threshold")
-        if not 0 < self.ema <= 1:
-            raise ValueError(f"ema={self.ema} of KeepKV; must be in (0, 1]")
 
     def survivors(self, layer: LayerState, m: int) -> Tensor:
         """Sinks, the best scored, the recent."""

@@ -1,15 +1,17 @@
 """KVMerger (arXiv 2407.08454): runs of neighbours with similar keys merge into the most attended one of the run."""
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from baselines.merging import Absorbed, Merging, heavy, received
 from selkv.merge import cosine, gate_weight, scatter_sum, weighted_merge
-from selkv.method import at_least, choice
 from selkv.scores import last, mask_of, rank, top, top_mask
 from selkv.state import LayerState, take
+from selkv.values import Cosine, Count, Share
 
 
 @dataclass(frozen=True)
@@ -41,25 +43,15 @@ class KVMerger(Merging):
         Whether the gate also weighs keys.
     """
 
-    recent: float | None = None
-    heavy: float | None = None
-    sinks: int = 0
-    sigma_mode: str = "fixed"
-    sigma: float = 5.0
-    value_scale: str = "convex"
-    mode: str = "budget"
-    threshold: float = 0.75
+    recent: Share | None = None
+    heavy: Share | None = None
+    sinks: Count = 0
+    sigma_mode: Literal["fixed", "rms", "fixed_point"] = "fixed"
+    sigma: Annotated[float, Field(gt=0)] = 5.0
+    value_scale: Literal["convex", "set_size"] = "convex"
+    mode: Literal["budget", "on_evicted"] = "budget"
+    threshold: Cosine = 0.75
     gate_keys: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "sigma_mode", ("fixed", "rms", "fixed_point"))
-        choice(self, "value_scale", ("convex", "set_size"))
-        choice(self, "mode", ("budget", "on_evicted"))
-        at_least(self, 1e-6, "sigma")
-        at_least(self, -1, "threshold")
-        if self.heavy is not None:
-            at_least(self, 0, "heavy")
 
     def survivors(self, layer: LayerState, m: int) -> Tensor:
         """Pivots of the sets; the most attended entries in ``on_evicted`` mode."""

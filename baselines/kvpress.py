@@ -11,19 +11,19 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from selkv.attention import NAME
 from selkv.errors import UserError, unknown
 from selkv.method import Method, PrefillView
 from selkv.state import Kept, LayerState, Needs, keep_all, take
 
 # Presses that go on while tokens are generated, or move the positions of what follows: not a method of one prompt.
 REFUSED = ("DecodingPress", "PrefillDecodingPress", "DMSPress", "KeyRerotationPress", "FinchPress", "RestoreKVPress")
+WEIGHED = "ObservedAttentionPress"
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,18 @@ class KVPress(Method):
     """
 
     press: str = "ExpectedAttentionPress"
-    attention: str = NAME
+    attention: Literal["selkv", "eager"] = "selkv"
 
     exact: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if importlib.util.find_spec("kvpress") is None:
             raise UserError(f"press={self.press} needs the package kvpress; run: pip install 'selkv[kvpress]'")
+        if WEIGHED in self.press and self.attention != "eager":
+            raise UserError(
+                f"press={self.press} looks at all attention weights; add attention=eager (slow)"
+            )
         press_of(self.press, Fraction(1))
 
     def needs(self, n: int, budget: int) -> Needs:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from selkv.method import PrefillView
 from selkv.observation import ObservationMethod, with_recent
 from selkv.scores import indices, protect, top_mask
 from selkv.state import Kept, LayerState, keep, keep_all
+from selkv.values import Positive, Reduction, Share, Width
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,15 @@ class LAVa(ObservationMethod):
         See `ObservationMethod`.
     """
 
-    kernel: int = 7
-    pooling: str = "max"
-    reduce: str = "max"
+    kernel: Width = 7
+    pooling: Literal["avg", "max"] = "max"
+    reduce: Reduction = "max"
     pool_first: bool = True
-    alpha: float = 0.2
-    capacity: int | None = None
+    alpha: Share = 0.2
+    capacity: Positive | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha={self.alpha!r} of LAVa; must be between 0 and 1")
         object.__setattr__(self, "exact", self.capacity is None)  # hides the class's own
 
     def scores(self, layer: LayerState, recent: int) -> Tensor:

@@ -1,14 +1,15 @@
 """LOOK-M (arXiv 2406.18139): each evicted entry is merged, key and value, into the survivor with the nearest key."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from baselines.merging import Absorbed, ScoredMerging, passes
+from baselines.merging import Absorbed, Filter, ScoredMerging, passes
 from selkv.merge import gate_weight, nearest_kept, weighted_merge
-from selkv.method import at_least, choice
 from selkv.state import LayerState, take
+from selkv.values import Count
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,11 @@ class LookM(ScoredMerging):
         Whether the gate also weighs keys; false is an ablation in which a closed gate still moves keys.
     """
 
-    merge: str = "pivotal"
-    filter: str = "none"
-    scope: str = "global"
-    reach: int = 32
+    merge: Literal["pivotal", "averaged", "weighted"] = "pivotal"
+    filter: Filter = "none"
+    scope: Literal["global", "window"] = "global"
+    reach: Count = 32
     gate_keys: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "merge", ("pivotal", "averaged", "weighted"))
-        choice(self, "filter", ("none", "per_head", "official"))
-        choice(self, "scope", ("global", "window"))
-        at_least(self, 0, "reach")
 
     def absorb(self, layer: LayerState, index: Tensor) -> Absorbed:
         """Nearest key, then one of three means."""

@@ -2,15 +2,22 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from selkv.compensate import compensation
-from selkv.method import Method, at_least, choice
+from selkv.method import Method
 from selkv.scores import group_reduce, indices, last, mask_of, pool, protect, top
 from selkv.state import Kept, LayerState, Needs, keep, keep_all, take
+from selkv.values import Amount, Count, Gate, Portion, Positive, Width, one_of
+
+Queries = Literal["all", "window"]
+"""Whose attention scores an entry: all prompt queries, or the window's."""
+Compensation = Literal["none", "attention", "votes"]
+Filter = Literal["none", "per_head", "official"]
+"""Which evicted entries are similar enough to be merged; see `passes`."""
 
 
 class Absorbed(NamedTuple):
@@ -53,17 +60,10 @@ class Gated(Method):
         Last prompt queries whose attention is read where a window is asked for.
     """
 
-    gate: str | float = "none"
-    compensation: str = "none"
-    alpha: float = 1.0
-    window: int = 32
-
-    def __post_init__(self) -> None:
-        if isinstance(self.gate, str):
-            choice(self, "gate", ("none", "cosine"))
-        choice(self, "compensation", ("none", "attention", "votes"))
-        at_least(self, 0, "alpha")
-        at_least(self, 1, "window")
+    gate: Gate = "none"
+    compensation: Compensation = "none"
+    alpha: Amount = 1.0
+    window: Positive = 32
 
     def finish(self, layer: LayerState, kept: Kept, index: Tensor, absorbed: Absorbed) -> Kept:
         """Put merged entries and their logit bias in place of the plain ones; one cast, here."""
@@ -96,16 +96,9 @@ class Merging(Gated):
         Whose attention scores an entry: ``all`` prompt queries, or those of the ``window``.
     """
 
-    sinks: int = 4
-    recent: float | None = 0.5
-    score_queries: str = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "score_queries", ("all", "window"))
-        at_least(self, 0, "sinks")
-        if self.recent is not None:
-            at_least(self, 0, "recent")
+    sinks: Count = 4
+    recent: Portion | None = 0.5
+    score_queries: Queries = "all"
 
     def needs(self, n: int, budget: int) -> Needs:
         """Window attention, and the attention of all queries where it scores."""
@@ -141,16 +134,8 @@ class ScoredMerging(Merging):
         Average pooling of ``snapkv``, odd.
     """
 
-    selections: ClassVar[tuple[str, ...]] = ("h2o", "snapkv", "streaming")
-
-    selection: str = "h2o"
-    kernel: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "selection", self.selections)
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} of {type(self).__name__}; must be odd")
+    selection: Annotated[str, one_of("h2o", "snapkv", "streaming")] = "h2o"
+    kernel: Width = 5
 
     def survivors(self, layer: LayerState, m: int) -> Tensor:
         """Sinks, the best scored, the recent."""

@@ -59,10 +59,6 @@ class NativeMerging(Merging, NativeMethod):
         ``native``: once the budget is full, each generated token has one entry evicted and merged in each head.
     """
 
-    def __post_init__(self) -> None:
-        Merging.__post_init__(self)
-        NativeMethod.__post_init__(self)
-
     def start(self, layer: LayerState, budget: int) -> Live:
         """The compressed prompt with its running statistics."""
         kept = self.compress(layer, budget)

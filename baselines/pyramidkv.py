@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from selkv.budget import kept_per_head
-from selkv.method import PrefillView, at_least, choice
+from selkv.method import PrefillView
 from selkv.observation import ObservationMethod
 
 
@@ -25,13 +28,11 @@ class PyramidKV(ObservationMethod):
         See `ObservationMethod`; the authors' runner uses window 8 and max pooling of 7.
     """
 
-    beta: float = 20
-    rule: str = "exact"
+    beta: Annotated[float, Field(ge=1)] = 20
+    rule: Literal["exact", "kvcf", "kvpress"] = "exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "beta")
-        choice(self, "rule", ("exact", "kvcf", "kvpress"))
         object.__setattr__(self, "exact", self.rule == "exact")  # hides the class's own
 
     def budgets(self, prefill: PrefillView, ratio: Fraction) -> list[int]:

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 from math import ceil, log2, sqrt
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from selkv.heavyhitter import append
-from selkv.method import NativeMethod, at_least
+from selkv.method import NativeMethod
 from selkv.observation import ObservationMethod
 from selkv.scores import mask_of, top, top_mask
 from selkv.state import Kept, LayerState
+from selkv.values import Portion, Reduction, Width
 
 
 class Paged(NamedTuple):
@@ -57,20 +59,11 @@ class RocketKV(ObservationMethod, NativeMethod):
         See `ObservationMethod`.
     """
 
-    kernel: int = 63
-    pooling: str = "max"
-    reduce: str = "sum"
-    reads: float | int = 0.5
-    compression: float = 1.0
-
-    def __post_init__(self) -> None:
-        ObservationMethod.__post_init__(self)
-        NativeMethod.__post_init__(self)
-        at_least(self, 1, "compression")
-        if not self.reads > 0 or (self.reads >= 1 and self.reads != int(self.reads)):
-            raise ValueError(
-                f"reads={self.reads!r} of RocketKV; must be a fraction in (0, 1) or a whole number of entries"
-            )
+    kernel: Width = 63
+    pooling: Literal["avg", "max"] = "max"
+    reduce: Reduction = "sum"
+    reads: Annotated[Portion, Field(gt=0)] = 0.5
+    compression: Annotated[float, Field(ge=1)] = 1.0
 
     @property
     def page(self) -> int:

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from selkv.errors import UserError
-from selkv.method import NativeMethod, at_least
+from selkv.method import NativeMethod
 from selkv.rotary import close_gaps
 from selkv.scores import keep_best
 from selkv.state import Kept, LayerState, Needs
+from selkv.values import Count
 
 
 class Rolling(NamedTuple):
@@ -48,12 +49,8 @@ class StreamingLLM(NativeMethod):
         ``native`` rolls the window: each new token drops the oldest entry after the sinks.
     """
 
-    sinks: int = 4
+    sinks: Count = 4
     reembed: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 0, "sinks")
 
     def needs(self, n: int, budget: int) -> Needs:
         """Nothing but positions."""

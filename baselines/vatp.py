@@ -1,13 +1,14 @@
 """VATP: H2O's scores (or those of the last queries) times the norm of each value."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
 from selkv.heavyhitter import HeavyHitterMethod
-from selkv.method import at_least, choice
 from selkv.scores import group_reduce
 from selkv.state import LayerState, Needs
+from selkv.values import Count, Positive
 
 _ORDER = {"l1": 1, "l2": 2}
 
@@ -28,16 +29,9 @@ class VATP(HeavyHitterMethod):
         See `HeavyHitterMethod`.
     """
 
-    sinks: int = 20
-    norm: str = "l1"
-    queries: str | int = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 0, "sinks")
-        choice(self, "norm", ("l1", "l2", "none"))
-        if self.queries != "all":
-            at_least(self, 1, "queries")
+    sinks: Count = 20
+    norm: Literal["l1", "l2", "none"] = "l1"
+    queries: Literal["all"] | Positive = "all"
 
     def needs(self, n: int, budget: int) -> Needs:
         """Column sums over all queries, or the last queries."""

@@ -1,7 +1,7 @@
 """WeightedKV (arXiv 2503.01330): keys are dropped, values are averaged into the right neighbour by attention."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 from baselines.merging import Absorbed, heavy, protected, readers, received, recent_entries
 from baselines.native_merging import Live, NativeMerging
 from selkv.merge import gate_between, gate_weight, in_turns, weighted_merge
-from selkv.method import choice
 from selkv.routing import right_neighbour
 from selkv.scores import mask_of
 from selkv.state import LayerState, take
@@ -31,11 +30,7 @@ class WeightedKV(NativeMerging):
         average does not grow. ``group``: each run of evicted entries at once, x_i' = sum abar v / sum abar.
     """
 
-    order: str = "sequential"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "order", ("sequential", "group"))
+    order: Literal["sequential", "group"] = "sequential"
 
     def survivors(self, layer: LayerState, m: int) -> Tensor:
         """Sinks, the highest average attention, the recent."""

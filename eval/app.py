@@ -1,13 +1,14 @@
 """The Hydra application behind ``python run.py`` and ``selkv run``: read the config, validate it, hand over."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from eval.choices import configs
 from selkv.errors import UserError
+from selkv.named import OWN, configs, existing, folders
 
 if TYPE_CHECKING:  # --help must not wait for Hydra
     from omegaconf import DictConfig
@@ -31,12 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 where a cell failed; 2 for a user's mistake (one line on standard error); 130 after Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(arguments):
-        from eval.help import page
-
-        print(page())
-        return 0
     try:
+        arguments = own_configs(arguments)
+        if {"-h", "--help"} & set(arguments):
+            from eval.help import page
+
+            print(page())
+            return 0
+        if "--version" in arguments:
+            from selkv import __version__
+
+            print(f"selkv {__version__}")
+            return 0
         return _hydra(arguments)
     except UserError as error:
         return _told(error)
@@ -66,13 +73,15 @@ def plan_of(overrides: Sequence[str]) -> "RunPlan":
 
     from eval.config import plan_from
 
-    arguments = _prepare(overrides)
+    arguments = _prepare(own_configs(overrides))
     with _explained(), hydra.initialize_config_dir(str(configs()), version_base="1.3"):
         return plan_from(hydra.compose("config", overrides=arguments))
 
 
 def _hydra(overrides: Sequence[str]) -> int:
     import hydra
+
+    from eval.explain import refuse_repetitions
 
     codes: list[int] = []
 
@@ -81,6 +90,7 @@ def _hydra(overrides: Sequence[str]) -> int:
         if codes[-1] == 130:  # the runner has caught Ctrl-C and said how to continue: start no further job of -m
             raise KeyboardInterrupt
 
+    refuse_repetitions(overrides)
     sys.argv = [sys.argv[0], *_prepare(overrides)]
     with _explained():
         hydra.main(version_base="1.3", config_path=str(configs()), config_name="config")(job)()
@@ -90,12 +100,29 @@ def _hydra(overrides: Sequence[str]) -> int:
 def _prepare(arguments: Sequence[str]) -> list[str]:
     from omegaconf import OmegaConf
 
-    from eval.explain import refuse_flags
+    from eval.explain import refuse
 
-    refuse_flags(arguments)
+    refuse(arguments)
     OmegaConf.register_new_resolver("auto_data", auto_data, replace=True)
-    # Grids and limit.first bring keys of their own: spare the user Hydra's plus signs.
-    return [f"++{text}" if text.startswith(("grid.", "limit.first=")) else text for text in arguments]
+    # Grids, limit.first and the method inside another bring keys of their own: spare the user Hydra's plus signs.
+    plus = re.compile(r"grid\.|limit\.first=|methods\.\w+\.selection\.")
+    search = [f"hydra.searchpath=[{folder.as_uri()}]" for folder in folders()[1:]]
+    return [*search, *(f"++{text}" if plus.match(text) else text for text in arguments)]
+
+
+def own_configs(arguments: Sequence[str]) -> list[str]:
+    """Take ``--config-dir FOLDER`` out and set SELKV_CONFIGS to it: then help, messages and all commands know it."""
+    from eval.explain import FOLDER_FLAG
+
+    rest = list(arguments)
+    for i, argument in enumerate(rest):
+        flag, equals, folder = argument.partition("=")
+        if flag == FOLDER_FLAG:
+            if not equals and i + 1 == len(rest):
+                raise UserError(f"{FOLDER_FLAG} needs a folder that holds method/NAME.yaml, for example")
+            os.environ[OWN] = existing(folder if equals else rest[i + 1])
+            return rest[:i] + rest[i + (1 if equals else 2) :]
+    return rest
 
 
 @contextmanager
@@ -103,6 +130,7 @@ def _explained() -> Iterator[None]:
     """Retell Hydra's errors in one line; HYDRA_FULL_ERROR=1 shows a developer the original."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     from eval.explain import explain
 
@@ -110,7 +138,7 @@ def _explained() -> Iterator[None]:
     os.environ[FULL_ERROR] = "1"  # Hydra raises instead of printing and exiting
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if developer:
             raise
         raise explain(error) from None
@@ -120,7 +148,10 @@ def _explained() -> Iterator[None]:
 
 
 def _job(config: "DictConfig") -> int:
+    from omegaconf.errors import OmegaConfBaseException
+
     from eval.config import plan_from
+    from eval.explain import explain
 
     try:
         plan = plan_from(config)
@@ -131,6 +162,8 @@ def _job(config: "DictConfig") -> int:
         return run(plan)
     except UserError as error:
         return _told(error)
+    except OmegaConfBaseException as error:  # before Hydra sees it, which would print more
+        return _told(explain(error))
 
 
 def auto_data(data: str, model: str) -> str:

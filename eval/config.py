@@ -4,8 +4,7 @@ Needs neither torch nor the data, so that a mistake costs the user a second.
 """
 
 import dataclasses
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,30 +13,12 @@ from omegaconf import OmegaConf
 
 from eval.arms import Arm, arms_of, ratios_of, written
 from eval.explain import unknown_key
+from eval.options import check
 from eval.tasks import ENGLISH, ROWS_E, TASKS, others, task_of
 from selkv.errors import UserError, unknown
 
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "compress": ("prompt", "context"),
-    "sliding_layers": ("compress", "keep"),
-    "scoring": ("official", "strict"),
-    "code_sim": ("difflib", "levenshtein"),
-    "tracking": (None, "mlflow", "wandb"),
-    "events": (None, "json"),
-    "fidelity": (True, False, "auto"),
-    "deterministic": (True, False),
-    "report": (True, False),
-    "dry_run": (True, False),
-    "prefill.mode": ("one_pass", "two_pass"),
-    "protocol.truncation": ("ids", "official"),
-}
-
 # Tasks of the data that follow LongBench's names; other data has tasks of its own.
 TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
-
-# Folders of results/ that are no run's.
-FOLDER = r"[\w][\w.-]*"  # what can name a folder of results
-RESERVED = ("budgets", "cells", "multirun", "reference")
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,8 @@ def plan_from(cfg: Any) -> RunPlan:
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     for key in config.keys() - {field.name for field in dataclasses.fields(RunPlan)} - {"ratio", "methods", "grid"}:
         raise unknown_key(key)
-    _check(cfg)
+    check(cfg)
+    _check_model(config["model"])
     data = _data(config["data"])
     limit, first = _limit(config["limit"], data.get("limit"))
     arms = arms_of(config["methods"] or {}, config["grid"] or {}, ratios_of(config["ratio"]))
@@ -106,30 +88,15 @@ def plan_from(cfg: Any) -> RunPlan:
     return RunPlan(**{**given, **expanded})
 
 
-def _check(cfg: Any) -> None:
-    for key, allowed in CHOICES.items():
-        value = OmegaConf.select(cfg, key)
-        if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in allowed):
-            raise unknown(key, "null" if value is None else value, [written(choice) for choice in allowed])
-    if not re.fullmatch(FOLDER, str(cfg.name)) or cfg.name in RESERVED:
-        raise UserError(
-            f"name={cfg.name} cannot name a folder of results; use letters, digits, _ - . (not {_or(RESERVED)})"
-        )
-    if not re.fullmatch(FOLDER, str(cfg.model.name)):
-        raise UserError(f"model.name={cfg.model.name} cannot name a folder of results; use letters, digits, _ - .")
-    whole_number("seed", cfg.seed, low=0)
-    whole_number("model.max_prompt_tokens", cfg.model.max_prompt_tokens, low=1)
-    if cfg.engine.get("workers", "auto") != "auto":
-        whole_number("engine.workers", cfg.engine.workers, low=1)
-    if cfg.prefill.chunk is not None:
-        whole_number("prefill.chunk", cfg.prefill.chunk, low=1)
-    share = cfg.engine.memory_fraction
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
-        raise UserError(f"engine.memory_fraction={share} is not a number in (0, 1], e.g. engine.memory_fraction=0.5")
-
-
-def _or(names: Iterable[str]) -> str:
-    return " or ".join(names)
+def _check_model(model: dict[str, Any]) -> None:
+    """Raise UserError where a place is given for a model that has its own."""
+    if model.get("embedded"):
+        for key, default in (("path", None), ("revision", "main")):
+            if model[key] != default:
+                raise UserError(
+                    f"model.{key}={model[key]} is ignored by model={model['name']}, whose weights come with a package; "
+                    f"add model=hf for a model of your own: model=hf model.path={model['path'] or 'FOLDER_OR_HUB_ID'}"
+                )
 
 
 def whole_number(key: str, value: object, low: int) -> int:
@@ -142,7 +109,7 @@ def whole_number(key: str, value: object, low: int) -> int:
 def _limit(value: Any, default: int | None) -> tuple[int | None, bool]:
     if isinstance(value, dict):
         if set(value) != {"first"}:
-            raise unknown("option of limit", next(iter(set(value) - {"first"}), ""), ["first"])
+            raise UserError(f"limit={value} cannot be read; write limit=N, or limit.first=N for the first rows")
         return whole_number("limit.first", value["first"], low=1), True
     limit = default if value == "auto" else value
     return (None if limit is None else whole_number("limit", limit, low=1)), False

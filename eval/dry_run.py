@@ -11,7 +11,7 @@ from eval.config import RunPlan
 from eval.records import Record, latest, read
 from eval.sample import Benchmark
 from eval.tasks import ROWS_E, task_of
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 
 
 def show(plan: RunPlan, benchmark: Benchmark | None, done: dict[str, int] | None, why: str) -> None:
@@ -112,8 +112,8 @@ def model_shape(plan: RunPlan) -> dict[str, Any] | None:
 
 
 def reachable(plan: RunPlan) -> tuple[Benchmark | None, str]:
-    """The benchmark, or why it is not here."""
+    """The benchmark, or why it is not here; a mistake in the options is raised."""
     try:
         return load_benchmark(plan), ""
-    except UserError as problem:
+    except Missing as problem:
         return None, str(problem)

@@ -3,26 +3,46 @@
 import difflib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+
+import yaml
 
 from eval.choices import choices, groups, known_keys
 from selkv.errors import UserError, unknown
 
+FOLDER_FLAG = "--config-dir"
+LISTS = ("method", "ratio", "data.tasks", "data.lengths")
 HYDRA_FLAGS = (
     "--multirun", "--run", "--cfg", "--resolve", "--package", "--info", "--version", "--hydra-help",
-    "--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun",
+    "--shell-completion", "--config-path", "--config-name", FOLDER_FLAG, "--experimental-rerun",
 )  # fmt: skip
 
 
-def refuse_flags(arguments: Sequence[str]) -> None:
-    """Raise UserError for an option in the style of other programs (``--ratio 0.25``), or a removal."""
+def refuse(arguments: Sequence[str]) -> None:
+    """Raise UserError for what Hydra would not tell: ``--ratio 0.25``, a removal, a group that is no name."""
     for argument in arguments:
-        name, _, value = argument.partition("=")
+        name, equals, value = argument.partition("=")
         if name.startswith("~"):
-            raise UserError(f"{argument}: options cannot be removed; give another value, e.g. {name[1:]}=null")
+            raise UserError(f"{argument}: options cannot be removed; give another value (see --help)")
+        if equals and name in groups() and not (name == "experiment" and value == "null"):
+            with suppress(yaml.YAMLError):
+                chosen = yaml.safe_load(value)
+                if not isinstance(chosen, str) and not (isinstance(chosen, list) and name == "method"):
+                    raise unknown(name, value, choices(name))
         if name.startswith("--") and name not in HYDRA_FLAGS:
             option = name.strip("-").replace("-", "_")
             example = f"{option}={value or '...'}" if option in known_keys() else "ratio=0.25"
             raise UserError(f"unknown flag {name!r}; options are written as key=value, e.g. {example}; see --help")
+
+
+def refuse_repetitions(arguments: Sequence[str]) -> None:
+    """Raise UserError for an option that is given twice with different values: the last one would win silently."""
+    given: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if equals and given.setdefault(name, value) != value:
+            fix = f"; for both write '{name}=[{given[name]},{value}]'" if name in LISTS else ""
+            raise UserError(f"{name} is given twice, {given[name]} and {value}{fix}")
 
 
 def explain(error: Exception) -> UserError:
@@ -49,6 +69,8 @@ def explain(error: Exception) -> UserError:
         return UserError(
             f"cannot read {override!r}; write key=value, a list as 'key=[a,b]', text with spaces as \"key='a b'\""
         )
+    if isinstance(error, yaml.YAMLError):
+        return UserError(f"a file of options is not YAML: {' '.join(text.split())}")
     if "Multiple values for" in text:
         return UserError(f"{text.splitlines()[0].split('.')[0]}: give each option once")
     cause = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) not in text else ""
@@ -58,8 +80,10 @@ def explain(error: Exception) -> UserError:
 def unknown_key(key: str) -> UserError:
     """Error for a key that the composed config does not have."""
     keys = known_keys()
-    if key in keys:
+    if keys.get(key):
         return UserError(f"{key} belongs to {keys[key]}, which this run does not use; choose {keys[key]} or drop {key}")
+    if key.partition(".")[0] == "hydra":
+        return UserError(f"unknown option {key!r}; see --hydra-help for Hydra's own")
     if key.startswith("methods.") and key.split(".")[1] not in choices("method"):
         return unknown("method", key.split(".")[1], choices("method"))
     parent, _, leaf = key.rpartition(".")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from eval.sample import Benchmark, Sample, TaskPrompt
-from selkv.errors import unknown
+from selkv.errors import UserError, unknown
 
 
 class Draft(NamedTuple):
@@ -28,7 +28,7 @@ class Recipe(NamedTuple):
 
 
 def generate(
-    name: str, recipes: Mapping[str, Recipe], tasks: Sequence[str], limit: int, seed: int, tokens: int
+    name: str, recipes: Mapping[str, Recipe], tasks: Sequence[str], limit: int | None, seed: int, tokens: int
 ) -> Benchmark:
     """Draw the first rows of the tasks.
 
@@ -48,11 +48,13 @@ def generate(
     Raises
     ------
     UserError
-        For a task without a recipe.
+        For a task without a recipe, or no limit.
     """
     for task in tasks:
         if task not in recipes:
             raise unknown("task", task, recipes)
+    if limit is None:
+        raise UserError(f"limit=null has no end with data={name}, whose rows are drawn; give a number, e.g. limit=5")
     samples = {
         task: tuple(_sample(recipes[task], task, index, seed, tokens) for index in range(limit)) for task in tasks
     }

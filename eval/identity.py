@@ -9,7 +9,7 @@ import torch
 from eval.config import RunPlan
 from eval.manifest import default_device
 from eval.prompts import Protocol
-from selkv.errors import UserError, unknown
+from selkv.errors import Missing, unknown
 
 SAMPLE = 2**14
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "auto": "auto"}
@@ -25,14 +25,13 @@ def model_path(plan: RunPlan) -> str:
 
 
 def identity_of(plan: RunPlan) -> dict[str, Any]:
-    """What of the model is part of every key: id, resolved revision, dtype, attention, quantization."""
+    """What of the model is part of every key: id, resolved revision, dtype, quantization."""
     path = model_path(plan)
     local = Path(path).is_dir()
     return {
         "id": Path(path).name if local else path,
         "revision": local_revision(plan, Path(path)) if local else resolved_revision(path, plan.model["revision"]),
         "dtype": plan.model["dtype"],
-        "attention": plan.model["attention"],
         "quantization": plan.model["quantization"],
     }
 
@@ -72,7 +71,7 @@ def resolved_revision(path: str, revision: str) -> str:
         cached = try_to_load_from_cache(path, "config.json", revision=revision)
         if isinstance(cached, str):
             return Path(cached).parent.name
-    raise UserError(
+    raise Missing(
         f"model {path} is neither on this machine nor reachable on the hub; download it where there is a network "
         f"(hf download {path}), or give a folder: model=hf model.path=FOLDER. Gated models need an accepted licence "
         "and HF_TOKEN"

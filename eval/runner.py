@@ -18,7 +18,7 @@ from eval.progress import Meter
 from eval.sample import Benchmark
 from eval.store import Store
 from eval.worker import Settings, settings_fields
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 from selkv.method import Method
 
 NEXT = (
@@ -91,7 +91,7 @@ def preview(plan: RunPlan, methods: Sequence[Method]) -> int:
             keys = keys_of(benchmark, plan.arms, methods, common)
             cells = finished(Store(plan.results, plan.model["name"], benchmark.name), benchmark, plan.fidelity)
             done = {task: sum(key in cells[task] for row in rows for key in row) for task, rows in keys.items()}
-        except UserError as problem:
+        except Missing as problem:
             why = str(problem)
     dry_run.show(plan, benchmark, done, why)
     return 0

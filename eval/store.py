@@ -21,31 +21,27 @@ class Store:
     model, data : str
         Folder names.
 
-    Raises
-    ------
-    UserError
-        When the folder cannot be written.
+    Nothing is written before it is entered (``with``), which raises a UserError where the folder cannot be written.
     """
 
     def __init__(self, results: Path, model: str, data: str) -> None:
         self.results, self.model, self.data = results, model, data
         self.folder = cells_file(results, model, data, "").parent
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise UserError(f"results={results} cannot be written ({problem.strerror}); give results=FOLDER") from None
         self._lock = FileLock(self.folder / ".lock")
 
     def __enter__(self) -> "Store":
         """Take the lock; another run that holds it is named, nothing is overwritten."""
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
             raise UserError(
                 f"another run is writing {self.folder}; wait for it, or give this one results=OTHER_FOLDER"
             ) from None
         except OSError as problem:
-            raise UserError(f"{self.folder} cannot be written ({problem.strerror}); give results=FOLDER") from None
+            raise UserError(
+                f"results={self.results} cannot be written ({problem.strerror}); give results=FOLDER"
+            ) from None
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

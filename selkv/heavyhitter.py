@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selkv.method import NativeMethod, at_least, choice
+from selkv.method import NativeMethod
 from selkv.scores import group_reduce, keep_best, last, protect, top
 from selkv.state import Kept, LayerState, take
+from selkv.values import Count, Reduction
 
 
 class Running(NamedTuple):
@@ -63,14 +64,8 @@ class HeavyHitterMethod(NativeMethod):
         ``native`` drops one entry a head for each generated token, whose attention is added to the scores.
     """
 
-    recent: int | None = None
-    reduce: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self, "reduce", ("mean", "max", "sum"))
-        if self.recent is not None:
-            at_least(self, 0, "recent")
+    recent: Count | None = None
+    reduce: Reduction = "mean"
 
     @abstractmethod
     def scores(self, layer: LayerState, kept: int) -> Tensor:

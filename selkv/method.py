@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_type_hints
 
 from torch import Tensor
 
 from selkv.budget import kept_per_head
 from selkv.state import Kept, LayerState, Needs
+from selkv.values import checked
 
 
 class PrefillView(Protocol):
@@ -24,8 +25,13 @@ class PrefillView(Protocol):
 class Method(ABC):
     """Base of every method: uniform exact budgets, append-only decoding.
 
-    A subclass is a frozen dataclass whose fields are its hyperparameters, validated in ``__post_init__`` (raise
-    ``ValueError`` with the value and the choices; see `choice` and `at_least`), and overrides `compress`.
+    A subclass is a frozen dataclass whose fields are its hyperparameters, and overrides `compress`. A field's type says
+    what its value may be (see `selkv.values`); a ``__post_init__`` that calls this one may check more.
+
+    Raises
+    ------
+    ValueError
+        For a value that is not of its field's type, with what it must be.
     """
 
     version: ClassVar[int] = 1
@@ -34,6 +40,15 @@ class Method(ABC):
     """Whether the sum of kept entries equals the common budget exactly."""
     label: ClassVar[str] = ""
     """What a table adds to the method's name (e.g. that details are unconfirmed)."""
+
+    def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self), include_extras=True)
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, checked(value, kinds[name]))  # 0 and 0.0 are one cell
+            except ValueError as reason:
+                raise ValueError(f"{name}={value!r} of {type(self).__name__}; {reason}") from None
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -108,10 +123,7 @@ class NativeMethod(Method):
         ragged batch, one token at a time.
     """
 
-    decode: str = "one_shot"
-
-    def __post_init__(self) -> None:
-        choice(self, "decode", ("one_shot", "native"))
+    decode: Literal["one_shot", "native"] = "one_shot"
 
     @abstractmethod
     def start(self, layer: LayerState, budget: int) -> DecodeState:
@@ -141,21 +153,11 @@ class NativeMethod(Method):
         return None
 
 
-def choice(method: Method, name: str, choices: Sequence[object]) -> None:
-    """Raise ValueError unless the hyperparameter is one of the choices."""
-    value = getattr(method, name)
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} of {type(method).__name__}; choose from: {', '.join(map(str, choices))}")
-
-
-def at_least(method: Method, low: float, *names: str) -> None:
-    """Raise ValueError unless each named hyperparameter is a number of at least `low`."""
-    for name in names:
-        value = getattr(method, name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= low:
-            raise ValueError(f"{name}={value!r} of {type(method).__name__}; must be a number of at least {low}")
-
-
 def hyperparameters(method: Method) -> dict[str, object]:
-    """Fields of a method by name, for records and keys."""
-    return {f.name: getattr(method, f.name) for f in fields(method)}
+    """Fields of a method by name, for records and keys; a method among them with its own and its version."""
+    values = {f.name: getattr(method, f.name) for f in fields(method)}
+    return {name: _described(value) if isinstance(value, Method) else value for name, value in values.items()}
+
+
+def _described(method: Method) -> dict[str, object]:
+    return {"method": type(method).__name__, "version": method.version, **hyperparameters(method)}

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from selkv.budget import apportion, kept_per_head
-from selkv.method import Method, PrefillView, at_least, choice
+from selkv.method import Method, PrefillView
 from selkv.scores import group_reduce, keep_best, pool, protected
 from selkv.state import Kept, LayerState, Needs, keep_all
+from selkv.values import Positive, Reduction, Width
 
 
 def observed(attention: Tensor, recent: int) -> Tensor:
@@ -78,18 +79,11 @@ class ObservationMethod(Method):
         same for average pooling with mean or sum.
     """
 
-    window: int = 32
-    kernel: int = 5
-    pooling: str = "avg"
-    reduce: str = "mean"
+    window: Positive = 32
+    kernel: Width = 5
+    pooling: Literal["avg", "max"] = "avg"
+    reduce: Reduction = "mean"
     pool_first: bool = False
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "window", "kernel")
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel!r} of {type(self).__name__}; must be odd, e.g. {self.kernel + 1}")
-        choice(self, "pooling", ("avg", "max"))
-        choice(self, "reduce", ("mean", "max", "sum"))
 
     def needs(self, n: int, budget: int) -> Needs:
         """The last `window` queries."""

@@ -1,7 +1,7 @@
 """SelKV (arXiv 2607.16213): keep what contributes most, merge what agrees, correct the logits for what was absorbed."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from selkv.compensate import FLOOR, attention_ratio
 from selkv.errors import UserError
 from selkv.merge import absorb
-from selkv.method import Method, at_least, choice
+from selkv.method import Method
 from selkv.rotary import NO_ROTATION, close_gaps
 from selkv.routing import (
     bucket_argmax,
@@ -22,6 +22,7 @@ from selkv.routing import (
 )
 from selkv.scores import group_reduce, last, mask_of, pool, protect, top
 from selkv.state import Kept, LayerState, Needs, keep, keep_all, take
+from selkv.values import Amount, Count, Gate, Positive, Width
 
 
 class Routes(NamedTuple):
@@ -66,7 +67,7 @@ class SelKV(Method):
     targets : str
         ``all`` kept entries, ``no_recent`` or ``no_sink`` (position 0).
     route_within : str
-        ``shared``: the layer's kept set; ``own``: those that were also in the head's own best (P's reading).
+        ``shared``: the layer's kept set; ``own``: those that were also in the head's own best (a third party's port).
     empty_bucket : str
         ``drop``; ``nearest``: the positionally nearest kept entry; ``global``: the most attended one of all.
     merge : bool
@@ -86,46 +87,28 @@ class SelKV(Method):
         which gives the same logits as starting at 0.
     """
 
-    window: int = 32
-    recent: int = 16
-    sinks: int = 0
-    kernel: int = 5
-    bucket: int = 32
-    selection_scope: str = "auto"
-    gqa_reduce: str = "mean"
-    pool_on: str = "score"
-    pool_region: str = "candidates"
-    value_norm: str = "l2"
+    window: Positive = 32
+    recent: Count = 16
+    sinks: Count = 0
+    kernel: Width = 5
+    bucket: Positive = 32
+    selection_scope: Literal["auto", "shared_union_trim", "shared_mean", "per_head"] = "auto"
+    gqa_reduce: Literal["mean", "max"] = "mean"
+    pool_on: Literal["score", "attention"] = "score"
+    pool_region: Literal["candidates", "full"] = "candidates"
+    value_norm: Literal["l2", "l1", "none"] = "l2"
     normalise_by_visibility: bool = False
-    routing: str = "window"
-    targets: str = "all"
-    route_within: str = "shared"
-    empty_bucket: str = "drop"
+    routing: Literal["window", "coattention", "literal"] = "window"
+    targets: Literal["all", "no_recent", "no_sink"] = "all"
+    route_within: Literal["shared", "own"] = "shared"
+    empty_bucket: Literal["drop", "nearest", "global"] = "drop"
     merge: bool = True
-    gate: str | float = "cosine"
-    alpha: float = 0.5
-    ratio_reduce: str = "mean"
-    eps: float = FLOOR
-    max_log_ratio: float | None = None
+    gate: Gate = "cosine"
+    alpha: Amount = 0.5
+    ratio_reduce: Literal["mean", "logmean", "none"] = "mean"
+    eps: Amount = FLOOR
+    max_log_ratio: Amount | None = None
     reposition: bool = False
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "window", "kernel", "bucket")
-        at_least(self, 0, "recent", "sinks", "alpha", "eps")
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} of SelKV; must be odd")
-        choice(self, "selection_scope", ("auto", "shared_union_trim", "shared_mean", "per_head"))
-        choice(self, "gqa_reduce", ("mean", "max"))
-        choice(self, "pool_on", ("score", "attention"))
-        choice(self, "pool_region", ("candidates", "full"))
-        choice(self, "value_norm", ("l2", "l1", "none"))
-        choice(self, "routing", ("window", "coattention", "literal"))
-        choice(self, "targets", ("all", "no_recent", "no_sink"))
-        choice(self, "route_within", ("shared", "own"))
-        choice(self, "empty_bucket", ("drop", "nearest", "global"))
-        choice(self, "ratio_reduce", ("mean", "logmean", "none"))
-        if isinstance(self.gate, str):
-            choice(self, "gate", ("cosine", "none"))
 
     def needs(self, n: int, budget: int) -> Needs:
         """The window; the block-diagonal attention of all queries for literal routing."""
@@ -133,7 +116,7 @@ class SelKV(Method):
         return Needs(window=self.window, blocks=literal_blocks, rotation=self.reposition)
 
     def compress(self, layer: LayerState, budget: int) -> Kept:
-        """Select, route, gate, merge, compensate (section 1 of docs/methods.md)."""
+        """Select, route, gate, merge, compensate (steps 1 to 7 of docs/methods.md)."""
         m = budget // layer.kv_heads
         if m >= layer.n:
             return keep_all(layer)
@@ -148,7 +131,7 @@ class SelKV(Method):
         counters = {**kept.counters, "union": float(union), "evicted_first_share": first}
         return self._repositioned(layer, kept._replace(counters=counters))
 
-    # 1-2. attention of the window on each entry
+    # 1. attention of the window on each entry
 
     def _attention(self, layer: LayerState) -> Tensor:
         """a[h, j] = sum over window queries of the group's attention; (Hkv, n)."""
@@ -169,7 +152,7 @@ class SelKV(Method):
         share = group_reduce(layer.window_attention(self.window)[:, :, 0], layer.kv_heads).mean(-1)
         return float((share * (index[:, 0] != 0)).mean())
 
-    # 4-5. contribution scores and the kept set
+    # 1-2. contribution scores and the kept set
 
     def _score(self, layer: LayerState, attention: Tensor, candidates: int) -> Tensor:
         """c[h, j] over the candidates, the entries before the recent window; (Hkv, C)."""
@@ -211,7 +194,7 @@ class SelKV(Method):
         tail = torch.arange(candidates, n, device=score.device).expand(heads, -1)
         return torch.cat([chosen, tail], 1), own, int(union.sum())
 
-    # 6. routing
+    # 3. routing
 
     def _route(self, layer: LayerState, attention: Tensor, kept: Tensor, own: Tensor) -> Routes:
         n = layer.n
@@ -240,7 +223,7 @@ class SelKV(Method):
         routed = found & ~kept
         return Routes(own_or(target, routed), routed)
 
-    # 7-9. gate, merge, compensation
+    # 4-6. gate, merge, compensation
 
     def _merge(self, layer: LayerState, attention: Tensor, index: Tensor, own: Tensor) -> Kept:
         kept = mask_of(index, layer.n)
@@ -274,7 +257,7 @@ class SelKV(Method):
             "max_log_ratio": float(ratio.max().log()),
         }
 
-    # 10. repositioning
+    # 7. repositioning
 
     def _repositioned(self, layer: LayerState, kept: Kept) -> Kept:
         """Re-embed kept keys as a block that ends just before the next token (Eq. 7, anchored at the end)."""

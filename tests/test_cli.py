@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from eval import app, choices
+from eval.arms import instantiate
 from eval.config import RunPlan
 from selkv import __version__, cli
 from selkv.errors import UserError
+from selkv.named import method_named
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -94,9 +96,9 @@ MISTAKES = {
     "experiment=table": ["experiment 'table'", "Did you mean 'table1'?"],
     "engine=spark": ["engine 'spark'", "local, ray"],
     "engine.workers=2": ["engine.workers", "engine=ray"],
-    "engine.memory_fraction=1.5": ["engine.memory_fraction=1.5", "(0, 1]"],
+    "engine.memory_fraction=1.5": ["engine.memory_fraction=1.5", "at most 1"],
     "prefill=three": ["prefill 'three'", "one_pass, two_pass"],
-    "prefill.mode=three": ["prefill.mode 'three'", "one_pass, two_pass"],
+    "prefill.mode=three": ["prefill.mode=three", "'one_pass' or 'two_pass'"],
     "prefill.chunk=0": ["prefill.chunk=0", "at least 1"],
     "protocol=mine": ["protocol 'mine'", "official"],
     "rato=0.5": ["option 'rato'", "Did you mean 'ratio'?"],
@@ -124,13 +126,58 @@ MISTAKES = {
     "limit=many": ["limit=many", "whole number"],
     "limit.frst=2": ["limit.frst", "limit.first"],
     "seed=-1": ["seed=-1", "at least 0"],
-    "scoring=fair": ["scoring 'fair'", "official, strict"],
-    "fidelity=maybe": ["fidelity 'maybe'", "auto, false, true"],
-    "dry_run=maybe": ["dry_run 'maybe'", "false, true"],
-    "tracking=tensorboard": ["tracking 'tensorboard'", "mlflow"],
+    "scoring=fair": ["scoring=fair", "'official' or 'strict'"],
+    "fidelity=maybe": ["fidelity=maybe", "'auto'", "true or false"],
+    "dry_run=maybe": ["dry_run=maybe", "true or false"],
+    "tracking=tensorboard": ["tracking=tensorboard", "'mlflow'", "null"],
     "baseline=snap": ["baseline 'snap'", "snapkv"],
     "name=../up": ["name=../up", "letters"],
-    "name=cells": ["name=cells", "letters"],
+    "name=cells": ["name=cells", "another name"],
+    "model=null": ["model 'null'", "smollm2"],
+    "data=5": ["data '5'", "longbench"],
+    "engine=null": ["engine 'null'", "local, ray"],
+    "protocol=[paper]": ["protocol '[paper]'", "official"],
+    "prefill=null": ["prefill 'null'", "two_pass"],
+    "method=null": ["method 'null'", "snapkv"],
+    "experiment=5": ["experiment '5'", "table1"],
+    "engine={a:1}": ["engine '{a:1}'", "local, ray"],
+    "~model": ["~model", "another value"],
+    "methods=5": ["methods=5", "methods.selkv.alpha"],
+    "methods.snapkv=5": ["methods.snapkv=5", "methods.selkv.alpha"],
+    "grid=[1]": ["grid"],
+    "grid.selkv=[1]": ["grid.selkv=[1]", "grid.selkv.alpha=[0,0.5,1]"],
+    "grid.full.x=[1]": ["method full 'x'", "there is none"],
+    "grid.selkv.alpha=[]": ["grid.selkv.alpha=[]", "one or more values"],
+    "method=merge grid.merge.selection.kernel=[3,5]": ["grid.merge.selection", "list"],
+    "model.path=somewhere": ["model.path=somewhere", "model=hf model.path=somewhere"],
+    "model.revision=v2": ["model.revision=v2", "model=hf"],
+    "model.attention=eager": ["model.attention"],
+    "model.device=5": ["model.device=5", "text"],
+    "model.dtype=int4": ["model.dtype=int4", "'bfloat16'"],
+    "model.quantization=4bit": ["model.quantization=4bit", "mapping", "null"],
+    "model.trust_remote_code=5": ["model.trust_remote_code=5", "true or false"],
+    "model.max_prompt_tokens=1.5": ["model.max_prompt_tokens=1.5", "whole number"],
+    "model.name=a/b": ["model.name=a/b", "letters"],
+    "engine=ray engine.workers=0": ["engine.workers=0", "'auto'", "at least 1"],
+    "engine=ray engine.gpus_per_worker=many": ["engine.gpus_per_worker=many", "'auto'", "number"],
+    "engine=ray engine.cpus_per_worker=-1": ["engine.cpus_per_worker=-1", "at least 0"],
+    "data.tokens=abc": ["data.tokens=abc", "whole number"],
+    "data.tokens=null": ["data.tokens=null", "whole number"],
+    "data.tokens=-5": ["data.tokens=-5", "at least 1"],
+    "data=needle data.lengths=[]": ["data.lengths=[]", "not empty"],
+    "data=needle data.lengths=[a]": ["data.lengths=['a']", "whole number"],
+    "limit={}": ["limit={}", "limit.first"],
+    "results=": ["results=", "text"],
+    "results=null": ["results=null", "text"],
+    "results=[1]": ["results=[1]", "text"],
+    "report=maybe": ["report=maybe", "true or false"],
+    "ratio=0.1 ratio=0.2": ["ratio", "twice", "ratio=[0.1,0.2]"],
+    "limit=1 limit=2": ["limit", "twice"],
+    "seed=${nope}": ["nope"],
+    "hydra.foo=1": ["hydra.foo", "--hydra-help"],
+    "--config-dir": ["--config-dir", "method/NAME.yaml"],
+    "--config-dir absent": ["absent", "no folder"],
+    "method=merge methods.merge.bogus=1": ["methods.merge.bogus"],
 }
 
 
@@ -142,6 +189,58 @@ def test_mistake_is_one_line(line: str, plans: list[RunPlan], capsys: pytest.Cap
     for word in MISTAKES[line]:
         assert word in streams.err
     assert plans == [] and list(Path.cwd().iterdir()) == []
+
+
+BROKEN = {
+    "window: [32": ["mine.yaml", "not YAML"],
+    "# @package methods.mine\n- 1": ["methods.mine=[1]", "hyperparameter"],
+    "# @package methods.mine\nwindow: 32": ["mine", "_target_"],
+    "_target_: baselines.snapkv.SnapKV": ["mine.yaml", "# @package methods.mine"],
+    "# @package methods.mine\n_target_: 5": ["mine", "5", "import"],
+    "# @package methods.mine\n_target_: os.path.join": ["mine", "os.path.join", "selkv.Method"],
+    "# @package methods.mine\n_target_: selkv.method.Method": ["mine", "selkv.method.Method"],
+    "# @package methods.mine\n_target_: baselines.snapkv.SnapKV\nwindow: many": ["mine", "window='many'", "whole"],
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_mistake_in_an_own_yaml_is_one_line(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "configs" / "method"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(text)
+    monkeypatch.setenv("SELKV_CONFIGS", "")  # restored after the option has set it
+    choices.known_keys.cache_clear()
+    install_runner(monkeypatch, lambda plan: len([instantiate(arm) for arm in plan.arms]) * 0)
+    assert app.main(["--config-dir", str(own.parent), "method=mine"]) == 2
+    choices.known_keys.cache_clear()
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    for word in BROKEN[text]:
+        assert word in error
+
+
+def test_own_configs_are_known_everywhere(
+    tmp_path: Path, plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "configs" / "method"
+    own.mkdir(parents=True)
+    text = "# @package methods.mine\n# A method of mine\n_target_: baselines.snapkv.SnapKV\nwindow: 8\n"
+    (own / "mine.yaml").write_text(text)
+    monkeypatch.setenv("SELKV_CONFIGS", str(own.parent))
+    assert app.main(["--help"]) == 0
+    assert "A method of mine" in capsys.readouterr().out
+    assert app.main(["method=mine", "methods.mine.window=9"]) == 0
+    assert [arm.params for arm in plans[0].arms][-1] == {"window": 9}
+    assert app.plan_of(["method=[mine,snapkv]"]).arms[1].method == "mine"
+    assert method_named("mine", window=3).needs(100, 10).window == 3
+
+
+def test_method_inside_another_takes_hyperparameters(plans: list[RunPlan]) -> None:
+    assert app.main(["method=merge", "methods.merge.selection._target_=h2o", "methods.merge.selection.recent=4"]) == 0
+    assert plans[0].arms[-1].params["selection"] == {"_target_": "h2o", "recent": 4}
+    assert vars(instantiate(plans[0].arms[-1]))["selection"].recent == 4
 
 
 def test_sweep_runs_one_plan_each_and_returns_the_worst_code(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from eval.longbench.official import HUB_IDS
 from eval.tasks import base_name
 from selkv.cachedir import cache_dir
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 
 FIX = "download data.zip of zai-org/LongBench where there is a network, then give data.path=FILE_OR_FOLDER"
 
@@ -61,7 +61,7 @@ def locate(datasets: Sequence[str], path: str | None = None, revision: str | Non
     found = _from_hub(revision, cache / "hub.json", tried)
     if found is not None:
         return _given(found.path, datasets, "data.zip", found.note)
-    raise UserError(f"LongBench's data not found; tried: {'; '.join(tried)}. Fix: {FIX}")
+    raise Missing(f"LongBench's data not found; tried: {'; '.join(tried)}. Fix: {FIX}")
 
 
 def read(place: Path, dataset: str) -> File:

@@ -18,7 +18,7 @@ import yaml
 
 from eval.longbench.official import COMMIT, TEMPLATE_SHA256, TEMPLATES_URL
 from selkv.cachedir import cache_dir
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 
 INSTALL = "pip install --no-deps lm_eval==0.4.13"
 
@@ -67,7 +67,7 @@ def read_templates(tasks: Sequence[str], prompts_path: str | None = None, url: s
         if not wrong:
             return Templates({task: texts[task] for task in tasks}, f"{name} (sha256 checked)")
         tried.append(f"{name}, not official: {', '.join(wrong)}" if texts else name)
-    raise UserError(
+    raise Missing(
         f"LongBench's prompt templates not found ({'; '.join(tried)}). Run: {INSTALL}  "
         "(or give LongBench's config/dataset2prompt.json as data.prompts_path=FILE)"
     )

@@ -1,7 +1,7 @@
 """What holds for every method of `configs/method/` that declares an exact budget, whoever adds it."""
 
 import importlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from hydra.utils import instantiate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from selkv.budget import kept_per_head
+from selkv.errors import UserError
 from selkv.method import Method
+from selkv.named import method_named
 from selkv.state import Kept, LayerState, Needs
 from tests.baselines.layers import random_layer
 
@@ -32,7 +33,7 @@ def config(name: str) -> DictConfig:
 
 def method_of(name: str, layers: int = MOST_LAYERS) -> Method:
     searched = {"weights": [1.0, 0.2, 3.0, 0.0][:layers]} if name == "evolkv" else {}
-    return instantiate(config(name), **searched)
+    return method_named(name, **searched)
 
 
 def is_exact(name: str) -> bool:
@@ -106,6 +107,23 @@ def test_budget_is_exact(
     for layer, budget, result in zip(states, budgets, kept, strict=True):
         assert kv_heads <= budget <= kv_heads * layer.n
         well_formed(result, layer, budget)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
+def test_yaml_lists_every_hyperparameter(name: str) -> None:
+    """What is not in the file cannot be set on the command line."""
+    options = {key: value for key, value in config(name).items() if key != "_target_"}
+    module, _, cls = config(name)._target_.rpartition(".")
+    assert set(options) == {field.name for field in fields(getattr(importlib.import_module(module), cls)) if field.init}
+
+
+@every_method
+def test_values_of_no_type_are_refused(name: str) -> None:
+    searched = {"weights": [1.0] * MOST_LAYERS} if name == "evolkv" else {}
+    for key in config(name).keys() - {"_target_"}:
+        for value in ([[]], float("nan"), True if not isinstance(config(name)[key], bool) else "true"):
+            with pytest.raises(UserError, match=f"method {name}: .*{key}"):
+                method_named(name, **{**searched, key: value})
 
 
 @every_method

@@ -171,7 +171,7 @@ def test_cam_draws_change_with_the_token():
 def test_the_contract():
     assert all(isinstance(method, NativeMethod) for method in METHODS.values())
     assert not isinstance(LookM(), NativeMethod)
-    with pytest.raises(ValueError, match="decode='often' of D2O; choose from: one_shot, native"):
+    with pytest.raises(ValueError, match="decode='often' of D2O; must be 'one_shot' or 'native'"):
         D2O(decode="often")
 
 

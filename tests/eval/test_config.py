@@ -44,7 +44,8 @@ def test_every_method_can_be_planned_and_built(name: str) -> None:
     ],
 )
 def test_every_model_and_data_can_be_planned(model: str, data: str | None) -> None:
-    plan = plan_of([f"model={model}", *([f"data={data}"] if data else []), "model.path=somewhere", "method=snapkv"])
+    place = ["model.path=somewhere"] if model == "hf" else []
+    plan = plan_of([f"model={model}", *([f"data={data}"] if data else []), *place, "method=snapkv"])
     assert plan.data["name"] == (data or ("mini" if model == "smollm2" else "longbench"))
     assert plan.fidelity == (plan.data["name"] == "mini")
     assert plan.limit == (3 if plan.data["name"] == "mini" else None)
