@@ -3,10 +3,10 @@
 import argparse
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -109,9 +109,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SELKV_CONFIGS", "")  # commands set it from --config-dir: it goes when the test ends
     simulate(tmp_path / "results/default/smollm2", ["hotpotqa", "lcc"], 3, ARMS)
     simulate(tmp_path / "results/table1/llama31", ["hotpotqa", "lcc"], 3, ARMS, data="longbench")
-    row = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}
+    row = {"_id": "1", "dataset": "qasper", "language": "en", "context": "It is blue.", "input": "Which colour?"}
+    scored = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}  # a prediction's fields
+    choices = {f"choice_{letter}": letter for letter in "ABCD"}
+    question = {"context": "Text.", "question": "Which?", "answer": "A", "difficulty": "easy", "length": "short"}
     (tmp_path / "FOLDER").mkdir()
-    (tmp_path / "FOLDER/qasper.jsonl").write_text(str(row).replace("'", '"').replace("None", "null") + "\n")
+    (tmp_path / "FOLDER/qasper.jsonl").write_text(json.dumps(row | scored) + "\n")
+    (tmp_path / "FOLDER/data.json").write_text(json.dumps([question | choices]))
     for path, text in added_files().items():
         places = (
             [path.removeprefix("configs/")] if "lookup" in path else [path.removeprefix("configs/"), Path(path).name]
@@ -258,61 +262,6 @@ def test_brackets_are_quoted(line: str) -> None:
     """A shell reads [..] and {..} as patterns; zsh stops where no file fits."""
     bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", line)
     assert not re.search(r"=[\[{]", bare), line
-
-
-def checkout(folder: Path, name: str, files: list[str]) -> Path:
-    """A fresh checkout with those files of docs/extending.md whose path has the name."""
-    for part in ("selkv", "baselines", "eval", "configs", "scripts", "tests", "pyproject.toml", "run.py"):
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, folder / part)
-    added = {path: text for path, text in added_files().items() if name in path}
-    assert sorted(added) == files
-    for path, text in added.items():
-        assert not (folder / path).exists()
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
-    return folder
-
-
-def small(model: Path, folder: Path, *changes: str) -> list[str]:
-    """Options of a small run, with some changed."""
-    keys = tuple(f"{change.partition('=')[0]}=" for change in changes)
-    return [*(word for word in runs.overrides(model, folder / "results") if not word.startswith(keys)), *changes]
-
-
-def test_new_method_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
-    """The example of docs/extending.md in a fresh checkout, and in the tests that it names."""
-    checkout(tmp_path, "valuenorm", ["baselines/valuenorm.py", "configs/method/valuenorm.yaml"])
-    told = next(words for words in COMMANDS.values() if "method=[full,snapkv,valuenorm]" in words)
-    done = python([*told[1:], *small(model, tmp_path, "data.tasks=[hotpotqa]", "limit=1")], tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(re.findall(r"│?\s*valuenorm ", done.stdout)) >= 2, done.stdout
-    records = runs.cells(tmp_path / "results").values()
-    assert sorted(r.ratio for r in records if r.method == "valuenorm" and not r.error) == ["0.1", "0.25"]
-    told = next(words for words in COMMANDS.values() if words[:3] == ["python", "-m", "pytest"])
-    done = python([*told[1:], "-p", "no:cacheprovider"], tmp_path)
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:]
-
-
-def test_new_benchmark_works_at_the_first_try(model: Path, tmp_path: Path) -> None:
-    """The other example of docs/extending.md in a fresh checkout: a run with its table, and the page of help."""
-    files = ["configs/data/lookup.yaml", "eval/lookup/__init__.py", "eval/lookup/tasks.py"]
-    checkout(tmp_path, "lookup", files)
-    told = next(words for words in COMMANDS.values() if ADDED_DATA in words)
-    mine = [word for word in small(model, tmp_path, "report=true") if not word.startswith("data")]
-    done = python([*told[1:], *mine], tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    records = runs.cells(tmp_path / "results").values()
-    assert len(records) == 3 * 2 and {record.dataset for record in records} == {"lookup"}
-    assert not [record.error for record in records if record.error]
-    assert (tmp_path / "results/default/tiny/report.html").exists()
-    done = python(["run.py", "--help"], tmp_path)
-    assert "lookup        Lookup: one number" in done.stdout
-
-
-def python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(folder)}
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
