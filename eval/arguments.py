@@ -1,11 +1,12 @@
 """Command lines in argparse's style, with mistakes told in one line; and ``key=value`` options that are YAML."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import yaml
 
+from eval.explain import refuse_repetitions
 from selkv.errors import UserError
 
 
@@ -33,18 +34,40 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def yaml_value(argument: str) -> tuple[str, Any]:
-    """Key and value of ``key=value``, the value as YAML.
+def yaml_options(arguments: Sequence[str], own: Callable[[str], bool]) -> tuple[dict[str, Any], list[str]]:
+    """Take a command's own ``key=value`` options, whose values are YAML, out of those that it shares with run.py.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+    own : callable
+        Whether a key is the command's own.
+
+    Returns
+    -------
+    options : dict of str to object
+    rest : list of str
+        The other arguments, as they are.
 
     Raises
     ------
     UserError
-        Where it cannot be read.
+        For several runs (``-m``), an option that is given twice, or a value that cannot be read.
     """
-    key, equals, value = argument.partition("=")
-    if not equals:
-        raise UserError(f"{argument} has no value; write {argument}=VALUE, see --help")
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UserError(f"cannot read {argument!r}; write key=value, a list as 'key=[a,b]'") from None
+    refuse_repetitions(arguments)
+    options: dict[str, Any] = {}
+    rest = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key in ("-m", "--multirun"):
+            raise UserError(f"{key} is for python run.py; call this command once for each value")
+        if not own(key):
+            rest.append(argument)
+            continue
+        if not equals:
+            raise UserError(f"{key} has no value; write {key}=VALUE, see --help")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"cannot read {argument!r}; write key=value, a list as 'key=[a,b]'") from None
+    return options, rest

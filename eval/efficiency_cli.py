@@ -4,9 +4,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
-
+from eval.arguments import yaml_options
+from eval.arms import written
 from eval.config import whole_number
+from eval.outputs import claim, writing
 from selkv.errors import UserError
 
 if TYPE_CHECKING:  # --help must not wait for torch
@@ -31,11 +32,13 @@ examples:
   python scripts/efficiency.py model=llama31 method=[full,selkv,snapkv] ratio=[0.1,0.25] \\
       lengths=[512,1024,2048,4096,8192,16384,32768,65536,100000]
   python scripts/efficiency.py model=random layers=4 heads=32 kv_heads=8 lengths=[8192,32768] method=[full,selkv]
-exit status: 0, or 2 for bad options"""
+exit status: 0 measured, 2 bad options or no length fits (one line says why), 130 interrupted"""
 
 NUMBERS = {"repeats": (3, 1), "new_tokens": (32, 2)}  # default, least
 SHAPE = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab")
 NARROW = 10  # columns of the table that a terminal has room for
+FILES = ("efficiency.md", "efficiency.csv", "efficiency.png", "efficiency.svg", "machine.json")
+ELSEWHERE = "give results=FOLDER"
 LENGTHS = [512, 1024, 2048, 4096]
 
 
@@ -56,25 +59,28 @@ def request_of(arguments: Sequence[str]) -> Request:
     UserError
         For a value that is no positive number, or a shape without ``model=random``.
     """
-    own: dict[str, Any] = {}
-    rest = []
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if key in (*NUMBERS, *SHAPE, "lengths"):
-            own[key] = yaml.safe_load(value)
-        else:
-            rest.append(argument)
+    own, rest = yaml_options(arguments, {*NUMBERS, *SHAPE, "lengths"}.__contains__)
     random = "model=random" in rest
     shape = {key: whole_number(key, own[key], 1) for key in SHAPE if key in own}
     if shape and not random:
         raise UserError(f"{next(iter(shape))}=... is for model=random; a configured model has its own shape")
-    given = own.get("lengths", LENGTHS)
-    lengths = [whole_number("lengths", n, 1) for n in (given if isinstance(given, list) else [given])]
     numbers = {key: whole_number(key, own.get(key, default), low) for key, (default, low) in NUMBERS.items()}
     if random:  # to the config it is any model; its weights are made here
         rest = ["model=hf" if argument == "model=random" else argument for argument in rest]
         rest = ["model.path=random", "model.name=random", *rest]
-    return Request(sorted(set(lengths)), numbers, shape if random else None, ["name=efficiency", *rest])
+    lengths = _lengths(own.get("lengths", LENGTHS))
+    return Request(lengths, numbers, shape if random else None, ["name=efficiency", *rest])
+
+
+def _lengths(given: Any) -> list[int]:
+    """Prompt lengths, ascending, each once."""
+    values = given if isinstance(given, list) else [given]
+    if not values:
+        raise UserError("lengths=[] is empty; give prompt lengths in tokens, e.g. lengths=[512,1024]")
+    for n in values:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise UserError(f"lengths={written(n)} is not a whole number of at least 1, or a list like [512,1024]")
+    return sorted(set(values))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; the lengths measured so far are written.", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -104,29 +113,36 @@ def measure(plan: "RunPlan", request: Request) -> None:
     from eval.efficiency.roofline import measured_rates
     from selkv.compression import Job
 
+    folder = plan.results / plan.name / plan.model["name"]
     arms = Arms(plan.arms, [Job(instantiate(arm), arm.ratio) for arm in plan.arms])
+    if plan.dry_run:
+        named = ", ".join(f"{arm.label} at {arm.ratio_text}" for arm in plan.arms)
+        print(f"would measure {named}, on prompts of {request.lengths} tokens, and write to {folder}/")
+        return
+    claim(folder, FILES, ELSEWHERE)
     numbers, how = request.numbers, plan.prefill
     options = Options(numbers["repeats"], numbers["new_tokens"], how["chunk"], how["mode"], plan.sliding_layers)
     shape = None if request.shape is None else Shape(**request.shape)
     model = model_of(plan, shape, max(request.lengths) + options.new_tokens)
+    skipped = {n: reason for n in request.lengths if (reason := unfit(model, n, options))}
+    for n, reason in skipped.items():
+        print(f"{n} tokens: skipped, {reason}", file=sys.stderr)
+    if len(skipped) == len(request.lengths):
+        raise UserError(
+            f"no length fits, of lengths={request.lengths}: {reason}; give shorter ones. Nothing is written"
+        )
     rates = measured_rates(model.device, model.dtype)
     place = report.machine(model.device, model, rates)
-    folder = plan.results / plan.name / plan.model["name"]
     rows: list[Row] = []
-    skipped: dict[int, str] = {}
-    for n in request.lengths:
-        reason = unfit(model, n, options)
-        if reason:
-            skipped[n] = reason
-            print(f"{n} tokens: skipped, {reason}", file=sys.stderr)
-        else:
-            rows += measure_length(model, arms, n, options, rates)
-            print(f"{n} tokens: measured", file=sys.stderr)
-        report.write(folder, rows, skipped, place, options.new_tokens)
-    if rows:
-        plot(rows, folder)
+    for n in (n for n in request.lengths if n not in skipped):
+        rows += measure_length(model, arms, n, options, rates)
+        print(f"{n} tokens: measured", file=sys.stderr)
+        with writing(folder, ELSEWHERE):
+            report.write(folder, rows, skipped, place, options.new_tokens)
     _show(rows)
-    print(f"\n{folder}/: efficiency.md, efficiency.csv, efficiency.png, efficiency.svg, machine.json")
+    with writing(folder, ELSEWHERE):
+        plot(rows, folder)
+    print(f"\n{folder}/: {', '.join(FILES)}")
 
 
 def _show(rows: "Sequence[Row]") -> None:

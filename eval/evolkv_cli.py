@@ -1,17 +1,17 @@
 """Command line of EvolKV's search: from training samples to a budget file."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from eval.evolkv.search import Found, Search, groups, search
+from eval.arguments import yaml_options
+from eval.evolkv.search import Found, Search, Undecoded, groups, library, search
+from eval.outputs import claim, writing
 from selkv.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ does not report. One prefill a sample serves all candidates; those of a generati
 examples:
   python scripts/evolkv_search.py ratio=0.25
   python scripts/evolkv_search.py model=llama31 data=longbench limit=50 ratio=0.1 search.iterations=20
-exit status: 0 written, 2 bad options (one line says what is wrong), 130 interrupted (the best so far is written)"""
+exit status: 0 written, 2 bad options (one line says what is wrong), 130 interrupted, 1 failed (the best is written)"""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Options(Search):
         super().__post_init__()
         if not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1:
             raise UserError(f"search.samples={self.samples} is not a whole number of at least 1")
+        if self.output is not None and (not isinstance(self.output, str) or not self.output.strip()):
+            raise UserError(f"search.output={self.output} is no file; give search.output=FILE.json, or null")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,38 +71,39 @@ def _search(arguments: Sequence[str]) -> int:
     from eval.evolkv.budget_file import content_of, write
     from eval.evolkv.training import trainer_of, training_benchmark
 
-    options = options_of([text for text in arguments if text.startswith("search.")])
-    plan = plan_of(["method=[evolkv]", *(text for text in arguments if not text.startswith("search."))])
+    given, rest = yaml_options(arguments, lambda key: key.startswith("search."))
+    options = options_of(given)
+    plan = plan_of(["method=[evolkv]", *rest])
     arm = arm_of(plan)
     benchmark = training_benchmark(plan, options.samples, options.seed)
-    path = Path(options.output or plan.results / "budgets" / f"{_stem(plan, arm)}.json")
+    path = Path(options.output or plan.results / "budgets" / f"{_stem(plan, arm)}.json").expanduser()
     samples = sum(map(len, benchmark.samples.values()))
     print(f"{samples} training samples of {len(benchmark.samples)} tasks; budget file: {path}", file=sys.stderr)
     if plan.dry_run:
         return 0
+    library()
+    claim(path.parent, [path.name], "give search.output=FILE.json")
     trainer = trainer_of(plan, benchmark, arm)
-    found, interrupted = watched(trainer, trainer.layers, options)
+    found, status = watched(trainer, trainer.layers, options)
     if found is None:
-        return 130
-    write(path, content_of(plan, arm, benchmark, options, found, interrupted))
+        return status
+    with writing(path, "give search.output=FILE.json"):
+        write(path, content_of(plan, arm, benchmark, options, found, interrupted=bool(status)))
     print(
         f"score on the training samples: {found.score:.2f} with the found budgets, {found.uniform:.2f} with uniform "
         f"ones, after {found.evaluations} evaluations (what they are worth shows on other samples only).\nUse them:  "
         f"python run.py method=[snapkv,evolkv] methods.evolkv.budget_file={path} ratio={arm.ratio_text} baseline=snapkv"
     )
-    return 130 if interrupted else 0
+    return status
 
 
-def options_of(arguments: Sequence[str]) -> Options:
-    """Read ``search.key=value`` arguments; values are YAML as in Hydra."""
-    given = {}
-    known = [field.name for field in fields(Options)]
-    for text in arguments:
-        key, _, value = text.removeprefix("search.").partition("=")
+def options_of(given: Mapping[str, Any]) -> Options:
+    """Check the ``search.*`` options, by their whole keys."""
+    known = {f"search.{field.name}": field.name for field in fields(Options)}
+    for key in given:
         if key not in known:
-            raise unknown("option", f"search.{key}", [f"search.{name}" for name in known])
-        given[key] = yaml.safe_load(value)
-    return Options(**given)
+            raise unknown("option", key, known)
+    return Options(**{known[key]: value for key, value in given.items()})
 
 
 def arm_of(plan: "RunPlan") -> "Arm":
@@ -112,15 +115,15 @@ def arm_of(plan: "RunPlan") -> "Arm":
     return arms[0]
 
 
-def watched(trainer: Any, layers: int, options: Options) -> tuple[Found | None, bool]:
+def watched(trainer: Any, layers: int, options: Options) -> tuple[Found | None, int]:
     """Run the search under a progress bar (a line a generation in a log file).
 
     Returns
     -------
     found : Found or None
         The best so far; None where not even the uniform budgets were scored.
-    interrupted : bool
-        Whether Ctrl-C ended the search.
+    status : int
+        0; 130 where Ctrl-C ended the search, 1 where a sample could not be decoded.
     """
     total, console = 1 + len(groups(layers, options.group)) * options.iterations, Console(stderr=True)
     bar = Progress(
@@ -129,15 +132,21 @@ def watched(trainer: Any, layers: int, options: Options) -> tuple[Found | None, 
         console=console, disable=not console.is_terminal,
     )  # fmt: skip
     found = None
-    with bar, suppress(KeyboardInterrupt):
+    with bar:
         task = bar.add_task("uniform budgets", total=total)
-        for done, found in enumerate(search(trainer, layers, options), 1):
-            layer = f"layers {found.layers.start}-{found.layers.stop - 1}: " if found.layers else ""
-            bar.update(task, completed=done, description=f"{layer}best {found.score:.2f}, uniform {found.uniform:.2f}")
-            if bar.disable:
-                print(f"{done}/{total} generations, {bar.tasks[0].description}", file=sys.stderr, flush=True)
-        return found, False
-    return found, True
+        try:
+            for done, found in enumerate(search(trainer, layers, options), 1):
+                layer = f"layers {found.layers.start}-{found.layers.stop - 1}: " if found.layers else ""
+                text = f"{layer}best {found.score:.2f}, uniform {found.uniform:.2f}"
+                bar.update(task, completed=done, description=text)
+                if bar.disable:
+                    print(f"{done}/{total} generations, {text}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            return found, 130
+        except Undecoded as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            return found, 1
+    return found, 0
 
 
 def _stem(plan: "RunPlan", arm: "Arm") -> str:

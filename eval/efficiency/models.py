@@ -7,6 +7,7 @@ import torch
 from eval.config import RunPlan
 from eval.identity import DTYPES, model_options
 from eval.manifest import default_device
+from eval.memory import free_bytes
 from selkv.errors import UserError, unknown
 from selkv.load import load_model, prepare
 
@@ -36,8 +37,7 @@ def random_model(shape: Shape, window: int, device: torch.device, dtype: Any) ->
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    if shape.heads % shape.kv_heads:
-        raise UserError(f"heads={shape.heads} is no multiple of kv_heads={shape.kv_heads}")
+    _check(shape, device, dtype)
     config = LlamaConfig(
         vocab_size=shape.vocab,
         hidden_size=shape.hidden,
@@ -51,6 +51,23 @@ def random_model(shape: Shape, window: int, device: torch.device, dtype: Any) ->
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(config)
     return prepare(model.to(device=device, dtype=dtype).eval())
+
+
+def _check(shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse what no Llama has, and weights that do not fit."""
+    if shape.heads % shape.kv_heads:
+        raise UserError(f"heads={shape.heads} is no multiple of kv_heads={shape.kv_heads}")
+    if shape.hidden % shape.heads:
+        raise UserError(f"hidden={shape.hidden} is no multiple of heads={shape.heads}")
+    if shape.head_dim % 2:
+        raise UserError(f"head_dim={shape.head_dim} is odd; rotary positions turn pairs, give an even number")
+    attention = 2 * shape.hidden * shape.head_dim * (shape.heads + shape.kv_heads)
+    weights = shape.layers * (attention + 3 * shape.hidden * shape.intermediate) + 2 * shape.vocab * shape.hidden
+    need, free = weights * dtype.itemsize, free_bytes(device)
+    if need > free:
+        raise UserError(
+            f"the weights of {shape} need {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free; give a smaller shape"
+        )
 
 
 def model_of(plan: RunPlan, shape: Shape | None, window: int) -> Any:

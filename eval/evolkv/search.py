@@ -47,14 +47,18 @@ class Search:
         for name, least in (("iterations", 1), ("group", 2), ("seed", 0)):
             if not isinstance(value := getattr(self, name), int) or isinstance(value, bool) or value < least:
                 raise UserError(f"search.{name}={value} is not a whole number of at least {least}")
-        if self.population is not None and (not isinstance(self.population, int) or self.population < 3):
+        if self.population is not None and (type(self.population) is not int or self.population < 3):
             raise UserError(f"search.population={self.population} is not a whole number of at least 3, or null")
-        if not isinstance(self.sigma, int | float) or not 0 < self.sigma <= HIGH:
+        if type(self.sigma) not in (int, float) or not 0 < self.sigma <= HIGH:
             raise UserError(f"search.sigma={self.sigma} is not a number in (0, {HIGH}]")
 
     def size(self, layers: int) -> int:
         """Candidates a generation for a group of so many layers."""
         return self.population or 4 + floor(3 * log(layers))
+
+
+class Undecoded(Exception):
+    """A training sample that could not be decoded: ends a search, whose best so far stands."""
 
 
 class Found(NamedTuple):
@@ -116,11 +120,16 @@ def _replaced(weights: Weights, members: range, values: Sequence[float]) -> Weig
     return (*weights[: members.start], *map(float, values), *weights[members.stop :])
 
 
-def _strategy(variables: int, options: Search) -> Any:
+def library() -> Any:
+    """The package cma; UserError where it is not installed."""
     try:
         import cma
     except ModuleNotFoundError as error:
         raise UserError("the search needs the package cma; install it: pip install 'selkv[search]'") from error
+    return cma
+
+
+def _strategy(variables: int, options: Search) -> Any:
     settings = {"popsize": options.size(variables), "bounds": [LOW, HIGH], "verbose": -9}
     seed = {"seed": options.seed + 1}  # 0 would be the time
-    return cma.CMAEvolutionStrategy([1.0] * variables, options.sigma, settings | seed)
+    return library().CMAEvolutionStrategy([1.0] * variables, options.sigma, settings | seed)

@@ -10,7 +10,7 @@ from eval.benchmarks import load_benchmark
 from eval.cells import Unit
 from eval.config import RunPlan
 from eval.engines.local import load_worker
-from eval.evolkv.search import Weights
+from eval.evolkv.search import Undecoded, Weights
 from eval.longbench import draw
 from eval.outcome import Cell
 from eval.runner import settings_of
@@ -121,7 +121,7 @@ class Trainer:
         ]
         failed = next((cell.error for cell in cells if cell.error is not None), None)
         if failed is not None:
-            raise RuntimeError(f"{dataset} {sample.id} cannot be decoded:\n{failed}")
+            raise Undecoded(f"{dataset} {sample.id} cannot be decoded: {failed.strip().splitlines()[-1]}")
         texts = [replica.tokenizer.decode(cell.text, skip_special_tokens=True) for cell in cells]
         return [score_row(dataset, text, sample.answers, sample.all_classes, self.scoring) for text in texts]
 

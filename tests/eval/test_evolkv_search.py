@@ -1,6 +1,7 @@
 """EvolKV's search: CMA-ES by groups on a known function, training samples, scores, and the way from file to run."""
 
 import json
+import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import pytest
 import eval.worker
 from eval.app import plan_of
 from eval.benchmarks import load_benchmark
-from eval.evolkv.search import HIGH, LOW, Search, groups, search
+from eval.evolkv.search import HIGH, LOW, Search, Undecoded, groups, search
 from eval.evolkv.training import trainer_of, training_benchmark
 from eval.evolkv_cli import arm_of, main, options_of
 from eval.runner import run
@@ -179,6 +180,70 @@ def test_ctrl_c_writes_the_best_so_far(model, tmp_path, capsys, monkeypatch):
     assert content["interrupted"] and tuple(content["weights"]) == calls[1][-1] and content["evaluations"] == 9
 
 
+def test_a_sample_that_cannot_be_decoded_leaves_the_best_so_far(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("eval.worker.Worker.decode", lambda of, cells, task: 1 / 0)
+    arguments = [*overrides(model, tmp_path), f"search.output={tmp_path / 'found.json'}"]
+    assert main(arguments) == 1
+    assert "cannot be decoded: ZeroDivisionError" in capsys.readouterr().err and not (tmp_path / "found.json").exists()
+    calls = []
+
+    def failing(trainer, candidates):
+        calls.append(candidates)
+        if len(calls) == 3:
+            raise Undecoded("out of memory")
+        return [float(i) for i in range(len(candidates))]
+
+    monkeypatch.setattr("eval.evolkv.training.Trainer.__call__", failing)
+    assert main(arguments) == 1
+    content = json.loads((tmp_path / "found.json").read_text())
+    assert content["interrupted"] and tuple(content["weights"]) == calls[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("search.iterations=[", "cannot read 'search.iterations=['"),
+        ("search.iterations={a: b}", "search.iterations={'a': 'b'} is not a whole number"),
+        ("search.iterations=2.5", "is not a whole number"),
+        ("search.iterations", "search.iterations has no value"),
+        ("search.=3", "unknown option 'search.'"),
+        ("search.population=true", "search.population=True is not"),
+        ("search.population=2", "search.population=2 is not"),
+        ("search.sigma=true", "search.sigma=True is not"),
+        ("search.sigma=.nan", "search.sigma=nan is not"),
+        ("search.sigma=wide", "search.sigma=wide is not"),
+        ("search.group=1", "search.group=1 is not"),
+        ("search.seed=-1", "search.seed=-1 is not"),
+        ("search.samples=0", "search.samples=0 is not"),
+        ("search.output=5", "search.output=5 is no file"),
+        ("search.output=[a]", "search.output=['a'] is no file"),
+        ("search.output=''", "search.output= is no file"),
+        ("--samples=3", "unknown flag '--samples'"),
+        ("-m", "-m is for python run.py"),
+    ],
+)
+def test_bad_options_of_the_search_are_one_line_before_anything_is_loaded(option, says, capsys):
+    assert main(["model=hf", "model.path=nowhere", "model.name=x", option]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and says in error, error
+
+
+@pytest.mark.parametrize("place", ["/proc/selkv/found.json", "folder", "file/found.json"])
+def test_a_budget_file_that_cannot_be_written_is_told_before_the_search(model, tmp_path, capsys, monkeypatch, place):
+    monkeypatch.setattr("eval.evolkv.training.Trainer.__call__", lambda *_: pytest.fail("it searched"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    assert main([*overrides(model, tmp_path), f"search.output={tmp_path / place}"]) == 2
+    assert "cannot be written (" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_search_without_its_library_is_told_before_the_search(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("eval.evolkv.training.Trainer.__call__", lambda *_: pytest.fail("it searched"))
+    monkeypatch.setitem(sys.modules, "cma", None)
+    assert main([*overrides(model, tmp_path)]) == 2
+    assert "pip install 'selkv[search]'" in capsys.readouterr().err
+
+
 def test_mistakes_are_told_in_one_line(model, tmp_path, capsys):
     def error(*more):
         assert main([*overrides(model, tmp_path), *more]) == 2
@@ -197,6 +262,6 @@ def test_the_plan_of_a_search_needs_no_model(model, tmp_path, capsys):
     assert main([*overrides(model, tmp_path), "dry_run=true", "search.samples=3"]) == 0
     assert "6 training samples of 2 tasks" in capsys.readouterr().err
     assert not (tmp_path / "budgets").exists()
-    assert options_of(["search.population=6"]).population == 6
-    assert replace(options_of([]), seed=3).seed == 3
+    assert options_of({"search.population": 6}).population == 6
+    assert replace(options_of({}), seed=3).seed == 3
     assert Fraction(arm_of(plan(model, tmp_path, "method=[evolkv]", "ratio=1/3")).ratio) == Fraction(1, 3)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from eval.efficiency import phases
 from eval.efficiency.measure import peak, spread, timed
 from eval.efficiency.models import Shape, random_model
 from eval.efficiency.roofline import Rates, Work, _pairs, decode_work, prefill_work, weights_read
@@ -56,12 +57,81 @@ def test_command_writes_csv_table_plot_and_skips_what_does_not_fit(
         (["layers=2"], "layers=... is for model=random"),
         (["model=random", "heads=3"], "no multiple of kv_heads=8"),
         (["method=[sekv]"], "selkv"),
+        (["lengths=[]"], "lengths=[] is empty"),
+        (["lengths="], "lengths=null is not a whole number"),
+        (["lengths=["], "cannot read 'lengths=['"),
+        (["lengths"], "lengths has no value"),
+        (["lengths=64,128"], "or a list like [512,1024]"),
+        (["lengths=[64.5]"], "lengths=64.5 is not"),
+        (["lengths=[[64]]"], "lengths=[64] is not"),
+        (["lengths={a: 1}"], "lengths={'a': 1} is not"),
+        (["lengths=[true]"], "lengths=true is not"),
+        (["lengths=-5"], "lengths=-5 is not"),
+        (["repeats=0"], "repeats=0 is not"),
+        (["repeats=many"], "repeats=many is not"),
+        (["repeats=3", "repeats=4"], "repeats is given twice, 3 and 4"),
+        (["model=random", "head_dim=7"], "head_dim=7 is odd"),
+        (["model=random", "hidden=33"], "hidden=33 is no multiple of heads=32"),
+        (["model=random", "layers=0"], "layers=0 is not"),
+        (["model=random", "vocab=1000000000000"], "give a smaller shape"),
+        (["model=random", "model.device=gpu"], "unknown model.device 'gpu'; choose from: auto, cpu"),
+        (["model=random", "model.device=meta"], "unknown model.device 'meta'"),
+        (["--lengths=64"], "unknown flag '--lengths'"),
+        (["-m"], "-m is for python run.py"),
+        (["lenghts=[64]"], "unknown option 'lenghts'"),
     ],
 )
 def test_mistakes_take_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     assert main([*arguments, "lengths=[8]"] if "lengths" not in arguments[0] else arguments) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ["/proc/selkv", "file", "taken"])
+def test_a_place_that_cannot_be_written_is_told_before_the_measurement(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eval.efficiency.models.model_of", lambda *_: pytest.fail("it loaded a model"))
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "taken/efficiency/random/efficiency.png").mkdir(parents=True)
+    assert main(["model=random", *TINY, "lengths=[8]", f"results={tmp_path / place}"]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be written (" in error and "give results=FOLDER" in error and error.count("\n") == 1
+
+
+def test_lengths_that_all_do_not_fit_leave_what_was_measured_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "efficiency" / "random"
+    folder.mkdir(parents=True)
+    (folder / "efficiency.csv").write_text("of yesterday")
+    assert main(["model=random", *TINY, "lengths=[1000000000,2000000000]", f"results={tmp_path}"]) == 2
+    shown, error = capsys.readouterr()
+    assert "error: no length fits" in error and error.count("skipped") == 2 and shown == ""
+    assert [path.name for path in folder.iterdir()] == ["efficiency.csv"]
+    assert (folder / "efficiency.csv").read_text() == "of yesterday"
+
+
+def test_a_dry_run_measures_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["model=random", *TINY, "lengths=[8]", "dry_run=true", f"results={tmp_path}"]) == 0
+    assert "would measure full at 1, selkv at 0.25" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_keeps_the_lengths_measured_so_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(model: object, arms: object, n: int, *rest: object) -> list:
+        if n == 64:
+            raise KeyboardInterrupt
+        return original(model, arms, n, *rest)
+
+    original = phases.measure_length
+    monkeypatch.setattr(phases, "measure_length", measured)
+    arguments = ["model=random", *TINY, "lengths=[32,64]", "method=full", "repeats=1", "new_tokens=2"]
+    assert main([*arguments, f"results={tmp_path}"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    rows = list(csv.DictReader((tmp_path / "efficiency" / "random" / "efficiency.csv").open()))
+    assert [row["n"] for row in rows] == ["32"]
 
 
 def test_request_keeps_the_options_of_a_run() -> None:
