@@ -60,7 +60,7 @@ def checks(plan: RunPlan) -> Iterator[Check]:
     """All checks of a plan, each as soon as it is known; one that fails does not hide the others."""
     from eval.arms import instantiate
     from eval.benchmarks import load_benchmark
-    from eval.identity import identity_of, model_options
+    from eval.identity import identity_of, load_options, model_path
 
     yield Check("options", f"{len(plan.arms)} rows: " + ", ".join(f"{a.label} at {a.ratio_text}" for a in plan.arms))
     _, check = tried("hyperparameters", lambda: [instantiate(arm) for arm in plan.arms], "all accepted")
@@ -71,9 +71,11 @@ def checks(plan: RunPlan) -> Iterator[Check]:
         yield from data_checks(benchmark)
     identity, check = tried("model", lambda: identity_of(plan), "")
     yield check if identity is None else Check("model", f"{identity['id']} at revision {identity['revision']}")
-    if identity is None:
+    options, check = tried("model options", lambda: load_options(plan), "accepted")
+    yield check
+    if identity is None or options is None:
         return
-    path, options = model_options(plan)
+    path = model_path(plan)
     tokenizer, check = tried("tokenizer", lambda: tokenizer_of(path, options), "loaded")
     yield check
     if tokenizer is not None and benchmark is not None:
@@ -150,9 +152,14 @@ def memory_check(plan: RunPlan, path: str, options: dict[str, Any]) -> Check:
 
     shape = model_shape(plan)
     if shape is None:
-        return Check("memory", "", "the model's config.json is not on this machine; download the model first")
-    with init_empty_weights():
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path, revision=options["revision"]))
+        fix = "no config.json on this machine that transformers can read; download the model, or update transformers"
+        return Check("memory", "", fix)
+    config = AutoConfig.from_pretrained(path, revision=options["revision"])
+    try:
+        with init_empty_weights():
+            model = AutoModelForCausalLM.from_config(config)
+    except ValueError as problem:  # no causal language model
+        return Check("memory", "", " ".join(str(problem).split()))
     weights = sum(p.numel() for p in model.parameters()) * shape["bytes"]
     longest = (
         2 * shape["layers"] * shape["kv_heads"] * shape["head_dim"] * shape["bytes"] * plan.model["max_prompt_tokens"]

@@ -1,6 +1,8 @@
 """Who the model is: its place, the commit behind its revision, and how it is loaded."""
 
 import hashlib
+import importlib.util
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import torch
 from eval.config import RunPlan
 from eval.manifest import default_device
 from eval.prompts import Protocol
-from selkv.errors import Missing, unknown
+from selkv.errors import Missing, UserError, unknown
+from selkv.load import place
 
 SAMPLE = 2**14
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "auto": "auto"}
+SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")  # transformers' ways to place layers on several devices
 
 
 def model_path(plan: RunPlan) -> str:
@@ -21,7 +25,17 @@ def model_path(plan: RunPlan) -> str:
         from selkv.embedded import resolve_smollm2
 
         return resolve_smollm2()
-    return str(plan.model["path"])
+    if plan.model["path"] is None:
+        raise UserError("model.path is not set; give a folder or a hub id: model.path=Qwen/Qwen3-8B")
+    path = place(plan.model["path"])
+    if Path(path).is_dir():
+        for files in ("config.json", "*.safetensors *.bin"):
+            if not any(file for pattern in files.split() for file in Path(path).glob(pattern)):
+                raise UserError(
+                    f"model.path={path} holds no {files.replace(' ', ' or ')}; give the folder with a model's "
+                    "configuration, weights and tokenizer"
+                )
+    return path
 
 
 def identity_of(plan: RunPlan) -> dict[str, Any]:
@@ -80,20 +94,61 @@ def resolved_revision(path: str, revision: str) -> str:
 
 def model_options(plan: RunPlan) -> tuple[str, dict[str, Any]]:
     """Path and arguments for `selkv.load.load_model`."""
+    return model_path(plan), load_options(plan)
+
+
+def load_options(plan: RunPlan) -> dict[str, Any]:
+    """Arguments for `selkv.load.load_model`; UserError where this machine or its libraries cannot follow them."""
     model = plan.model
     if model["dtype"] not in DTYPES:
         raise unknown("model.dtype", model["dtype"], DTYPES)
-    options: dict[str, Any] = {
+    quantization = {} if model["quantization"] is None else {"quantization_config": quantized(model["quantization"])}
+    return {
         "revision": model["revision"],
         "dtype": DTYPES[model["dtype"]],
         "trust_remote_code": model["trust_remote_code"],
-        "device_map": model["device_map"] or default_device(model["device"]),
+        "device_map": device_map_of(model["device_map"], model["device"]),
+        **quantization,
     }
-    if model["quantization"] is not None:
-        from transformers import BitsAndBytesConfig
 
-        options["quantization_config"] = BitsAndBytesConfig(**model["quantization"])
-    return model_path(plan), options
+
+def device_map_of(wanted: str | dict[str, Any] | None, device: str) -> Any:
+    """Where the layers go: to one device, or how transformers spreads them."""
+    if wanted is None:
+        return default_device(device)
+    if isinstance(wanted, str) and wanted not in SPREAD:
+        raise unknown("model.device_map", wanted, SPREAD, "For one device set model.device")
+    for part, where in wanted.items() if isinstance(wanted, dict) else ():
+        if where != "disk":
+            default_device(
+                f"cuda:{where}" if isinstance(where, int) else where, f"device of {part!r} in model.device_map"
+            )
+    return wanted
+
+
+def quantized(wanted: dict[str, Any]) -> Any:
+    """The configuration of bitsandbytes.
+
+    Raises
+    ------
+    UserError
+        For options that it does not have, values that it refuses, nothing to do, or where it is not installed.
+    """
+    from transformers import BitsAndBytesConfig
+
+    known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
+    for name in wanted:
+        if name not in known:
+            raise unknown("option of model.quantization", name, known)
+    if not (wanted.get("load_in_4bit") or wanted.get("load_in_8bit")):
+        raise UserError(f"model.quantization={wanted} quantizes nothing; give {{load_in_4bit: true}} or 8bit, or null")
+    try:
+        config = BitsAndBytesConfig(**wanted)
+    except (TypeError, ValueError) as reason:
+        raise UserError(f"model.quantization={wanted}: {reason}") from None
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError("model.quantization needs bitsandbytes; run: pip install 'selkv[quantized]'")
+    return config
 
 
 def protocol_of(plan: RunPlan) -> Protocol:

@@ -15,6 +15,7 @@ from eval.arms import Arm
 from eval.config import RunPlan
 from eval.sample import Benchmark
 from eval.view import MANIFEST
+from selkv.errors import unknown
 from selkv.method import Method
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "hydra-core")
@@ -31,11 +32,20 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
-def default_device(wanted: str) -> torch.device:
-    """The device that ``model.device`` names; ``auto`` is the first GPU, else the CPU."""
-    if wanted != "auto":
-        return torch.device(wanted)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def default_device(wanted: str, option: str = "model.device") -> torch.device:
+    """The device that an option names; ``auto`` is the first GPU, else the CPU.
+
+    Raises
+    ------
+    UserError
+        Where it is not on this machine.
+    """
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    here = ["cpu", *(["cuda", *gpus] if gpus else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+    if wanted not in ("auto", *here):
+        fix = "PyTorch sees no NVIDIA GPU on this machine" if wanted.startswith("cuda") and not gpus else ""
+        raise unknown(option, wanted, ["auto", *here], fix)
+    return torch.device(("cuda" if gpus else "cpu") if wanted == "auto" else wanted)
 
 
 def manifest_of(

@@ -1,13 +1,19 @@
 """Models: loading through transformers, our attention, and a probe that refuses models that do not fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from safetensors import SafetensorError
 from transformers.cache_utils import Cache
 
 from selkv.attention import NAME
-from selkv.errors import UserError
+from selkv.errors import Missing, UserError
 from selkv.prefill import cache_argument
 from selkv.recording import RecordingLayer
 from selkv.state import Needs
@@ -16,12 +22,46 @@ from selkv.state import Needs
 TOLERANCE = {4: 1e-3, 2: 5e-2}
 
 
-def load_model(path: str, **options: Any) -> Any:
+def place(path: str | PathLike[str]) -> str:
+    """Folder or hub id as transformers takes it, ``~`` expanded; Missing where it can be neither."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return str(folder)
+    try:
+        validate_repo_id(str(path))
+    except HFValidationError:
+        raise Missing(
+            f"model {str(path)!r} is neither a folder on this machine nor a hub id such as Qwen/Qwen3-8B"
+        ) from None
+    return str(path)
+
+
+@contextmanager
+def _told(what: str, path: str) -> Iterator[None]:
+    """Retell in one line what transformers says of a place, an option or a device that does not fit."""
+    try:
+        yield
+    except torch.OutOfMemoryError as problem:
+        raise UserError(
+            f"{what} {path!r} does not fit the device ({_line(problem)}); use dtype bfloat16, device_map auto or "
+            "quantization"
+        ) from None
+    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as problem:
+        far = "; gated models need an accepted licence and HF_TOKEN, offline ones a download before"
+        hint = "" if Path(path).is_dir() else far
+        raise UserError(f"{what} {path!r} could not be loaded: {_line(problem)}{hint}") from None
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())
+
+
+def load_model(path: str | PathLike[str], **options: Any) -> Any:
     """Load a causal language model with our attention and probe it.
 
     Parameters
     ----------
-    path : str
+    path : str or PathLike
         Folder or hub id.
     **options
         Passed to ``AutoModelForCausalLM.from_pretrained``: revision, dtype, device_map, quantization_config,
@@ -30,33 +70,33 @@ def load_model(path: str, **options: Any) -> Any:
     Raises
     ------
     UserError
-        When it cannot be found, needs access, or does not fit (see `probe`).
+        When it cannot be found, needs access or a missing library, is damaged, or does not fit (see `probe`).
     """
     from transformers import AutoModelForCausalLM
 
-    try:
-        model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=NAME, **options)
-    except OSError as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UserError(
-            f"model {path!r} could not be loaded: {reason} Give a folder or a hub id (model=hf model.path=...); gated "
-            "models need an accepted licence and HF_TOKEN; offline, download it before."
-        ) from None
+    where = place(path)
+    with _told("model", where):
+        model = AutoModelForCausalLM.from_pretrained(where, attn_implementation=NAME, **options)
     return prepare(model.eval())
 
 
-def load_tokenizer(path: str, **options: Any) -> Any:
+def load_tokenizer(path: str | PathLike[str], **options: Any) -> Any:
     """Load the tokenizer that belongs to a model; raises UserError where there is none."""
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(path, **options)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"tokenizer of {path!r} could not be loaded: {str(problem).strip().splitlines()[0]}") from None
+    where = place(path)
+    with _told("tokenizer of", where):
+        tokenizer = AutoTokenizer.from_pretrained(where, **options)
+    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= {tokenizer.unk_token_id}:
+        # older transformers make up a tokenizer without words where the files are missing
+        raise UserError(f"tokenizer of {where!r} could not be loaded: it knows no words; add its files to the model's")
+    return tokenizer
 
 
 def prepare(model: Any) -> Any:
     """Give a loaded model our attention function and check that it fits; returns the model."""
+    if not hasattr(model, "set_attn_implementation"):
+        raise UserError(f"model is a {type(model).__name__}; load one with selkv.load_model(path)")
     model.set_attn_implementation(NAME)
     probe(model)
     return model
