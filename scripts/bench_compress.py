@@ -7,22 +7,24 @@ method needs of all prompt queries (column sums, bucket attention) comes from pr
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from hydra.utils import get_class, instantiate
-from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
+from eval.arguments import Parser, told, whole
+from eval.choices import choices
+from eval.memory import require
+from selkv.budget import kept_per_head, parse_ratio
+from selkv.errors import UserError, unknown
 from selkv.method import Method
+from selkv.named import method_named
 from selkv.state import LayerState, Needs
-
-METHODS = Path(__file__).resolve().parents[1] / "configs" / "method"
 
 
 class OneLayer(NamedTuple):
@@ -31,16 +33,14 @@ class OneLayer(NamedTuple):
     layers: list[LayerState]
 
 
-def methods(names: list[str]) -> Iterator[tuple[str, Method]]:
+def methods(names: Sequence[str] = ()) -> Iterator[tuple[str, Method]]:
     """Methods by name, all by default, with the defaults of their YAML (EvolKV with equal weights)."""
-    pure = (path.stem for path in METHODS.glob("*.yaml") if not path.stem.startswith(("full", "kvpress")))
-    for name in names or sorted(pure):
-        root = OmegaConf.create({"seed": 0, "method": OmegaConf.load(METHODS / f"{name}.yaml")})
-        config: Any = root.method
-        cls: Any = get_class(config._target_)
-        if not cls.exact:  # kvpress's presses compress during a prefill of their own
-            continue
-        yield name, instantiate(config, **({"weights": [1.0]} if "budget_file" in config else {}))
+    # kvpress's presses compress during a prefill of their own
+    known = [name for name in choices("method") if not name.startswith(("full", "kvpress"))]
+    for name in names or known:
+        if name not in known:
+            raise unknown("method", name, known)
+        yield name, method_named(name, **({"weights": [1.0]} if name == "evolkv" else {}))
 
 
 def random_layer(needs: Needs, shape: argparse.Namespace) -> LayerState:
@@ -71,19 +71,42 @@ def seconds(method: Method, layer: LayerState, ratio: Fraction) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("method", nargs="*", help="names of configs/method/; all by default")
-    parser.add_argument("--n", type=int, default=32768, help="prompt tokens")
-    parser.add_argument("--ratio", type=Fraction, default=Fraction(1, 4), help="fraction of the entries kept")
-    parser.add_argument("--heads", type=int, default=32, help="query heads")
-    parser.add_argument("--kv-heads", type=int, default=8, help="KV heads")
-    parser.add_argument("--d", type=int, default=128, help="head size")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds over all methods; each one's fastest counts")
+def shape_of() -> argparse.Namespace:
+    """Read the command line.
+
+    Raises
+    ------
+    UserError
+        For a shape that no layer has.
+    """
+    parser = Parser("bench_compress", str(__doc__))
+    parser.add_argument("method", nargs="*", help="names of configs/method/ (default: all)")
+    parser.add_argument("--n", type=whole(1), default=32768, help="prompt tokens (default: %(default)s)")
+    parser.add_argument(
+        "--ratio", type=parse_ratio, default=Fraction(1, 4), help="fraction of the entries kept (default: %(default)s)"
+    )
+    parser.add_argument("--heads", type=whole(1), default=32, help="query heads (default: %(default)s)")
+    parser.add_argument("--kv-heads", type=whole(1), default=8, help="KV heads (default: %(default)s)")
+    parser.add_argument("--d", type=whole(2), default=128, help="head size (default: %(default)s)")
+    parser.add_argument(
+        "--rounds",
+        type=whole(1),
+        default=5,
+        help="rounds over all methods, of which each one's fastest counts (default: %(default)s)",
+    )
     shape = parser.parse_args()
+    if shape.heads % shape.kv_heads:
+        raise UserError(f"--heads {shape.heads} is no multiple of --kv-heads {shape.kv_heads}")
+    if shape.d % 2:
+        raise UserError(f"--d {shape.d} is odd; rotary positions turn pairs, give an even number")
+    return shape
+
+
+def main() -> None:
+    shape = shape_of()
     chosen = dict(methods(["snapkv"])) | dict(methods(shape.method))
-    kept = shape.n * shape.ratio.numerator // shape.ratio.denominator
-    needs = {name: method.needs(shape.n, kept) for name, method in chosen.items()}
+    needs = {name: method.needs(shape.n, kept_per_head(shape.n, shape.ratio)) for name, method in chosen.items()}
+    require(8 * shape.n * shape.d * shape.kv_heads, torch.device("cpu"), f"a layer of {shape.n} tokens")
     layer = random_layer(reduce(Needs.union, needs.values()), shape)
     # rounds, so that what else the machine does hits all methods alike; the first warms up
     rounds = [{name: seconds(m, layer, shape.ratio) for name, m in chosen.items()} for _ in range(shape.rounds + 1)]
@@ -98,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told(main))

@@ -5,7 +5,6 @@ A random model and random caches (no prefill: it would take minutes on a CPU). T
 process, with buffers sized once.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -18,11 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 import torch
 import torch.nn.functional as F
 
+from eval.arguments import Parser, told, whole
 from eval.efficiency.measure import spread, timed
 from eval.efficiency.models import Shape, random_model
 from eval.efficiency.roofline import decode_work, measured_rates
 from eval.manifest import default_device
+from eval.memory import require
 from selkv.attention import fold
+from selkv.budget import parse_ratio
 from selkv.cache import CompressedCache
 from selkv.compression import Job, compressed_cache
 from selkv.decode import Stop, greedy
@@ -80,16 +82,27 @@ def bare_step(model: Any, cache: CompressedCache) -> Callable[[], None]:
     return step
 
 
+def options_of() -> Any:
+    """Read the command line."""
+    parser = Parser("bench_decode", str(__doc__))
+    parser.add_argument("--n", type=whole(WINDOW), default=32768, help="prompt tokens (default: %(default)s)")
+    parser.add_argument(
+        "--ratio", type=parse_ratio, default=Fraction(1, 4), help="fraction of the entries kept (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=whole(2), default=16, help="tokens to decode a repeat (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=whole(1), default=5, help="timed repeats after one to warm up (default: %(default)s)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    return parser.parse_args()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--n", type=int, default=32768, help="prompt tokens")
-    parser.add_argument("--ratio", type=Fraction, default=Fraction(1, 4), help="fraction of the entries kept")
-    parser.add_argument("--steps", type=int, default=16, help="tokens to decode a repeat")
-    parser.add_argument("--repeats", type=int, default=5, help="timed repeats after one to warm up")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    options = parser.parse_args()
-    shape, device = Shape(), default_device(options.device)
+    options = options_of()
+    shape, device = Shape(), default_device(options.device, "--device")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    cache = 2 * shape.layers * shape.kv_heads * shape.head_dim * options.n * dtype.itemsize
+    require(2 * cache, device, f"a prompt of {options.n} tokens and a copy of it")
     model = random_model(shape, options.n + options.steps, device, dtype)
     rates, state = measured_rates(device, dtype), random_prefill(model, options.n, shape)
     jobs = {"full": Job(Full(), Fraction(1)), f"selkv {options.ratio}": Job(SelKV(), options.ratio)}
@@ -120,4 +133,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told(main))

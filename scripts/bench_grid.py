@@ -4,7 +4,6 @@ Both sides run in this process, in turn, with buffers sized once; prints seconds
 grid. ``--cells`` measures that many cells of the separate side, drawn at random, and scales.
 """
 
-import argparse
 import os
 import random
 import sys
@@ -14,6 +13,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
+from eval.arguments import Parser, told, whole
 from eval.efficiency.grids import Bench, bench, opened, texts
 from eval.efficiency.measure import peak, timed
 
@@ -69,12 +69,14 @@ def memory(arms: Bench, before: int, limit: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser("bench_grid", str(__doc__))
     parser.add_argument("override", nargs="*", help="options of run.py: method=[...] ratio=[...] model=...")
-    parser.add_argument("--tokens", type=int, default=2000, help="length of the prompts")
-    parser.add_argument("--new-tokens", type=int, default=32, help="tokens to decode")
-    parser.add_argument("--cells", type=int, help="cells of the separate side to measure; all by default")
-    parser.add_argument("--memory", type=int, metavar="MIB", help="measure the peak under this batch budget instead")
+    parser.add_argument("--tokens", type=whole(1), default=2000, help="length of the prompts (default: %(default)s)")
+    parser.add_argument("--new-tokens", type=whole(1), default=32, help="tokens to decode (default: %(default)s)")
+    parser.add_argument("--cells", type=whole(1), help="cells of the separate side to measure (default: all)")
+    parser.add_argument(
+        "--memory", type=whole(1), metavar="MIB", help="measure the peak under this batch budget instead"
+    )
     options = parser.parse_args()
     arms = bench([*GRID, *options.override], options.tokens, options.new_tokens)
     if options.memory:
@@ -84,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told(main))

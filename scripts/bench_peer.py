@@ -5,13 +5,14 @@ question is known, as kvpress does it. Needs kvpress (``make test-peers`` makes 
 ``.venv-peers/bin/python scripts/bench_peer.py``.
 """
 
-import argparse
+import importlib
 import os
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ import torch
 from transformers import AutoModelForCausalLM, pipeline
 
 from baselines.kvpress import press_of
+from eval.arguments import Parser, told, whole
 from eval.cells import Unit
 from eval.efficiency.grids import Bench, bench, texts
 from eval.efficiency.measure import timed
 from eval.identity import model_options
 from eval.prompts import Protocol, encode
 from selkv.attention import NAME
-from selkv.kvpress import SelKVPress
+from selkv.errors import UserError
 
 # The same method on both sides; SelKV, ours on both, runs in kvpress's pipeline through `SelKVPress`.
 PRESSES = {
@@ -61,6 +63,7 @@ class Peer:
         model: Any = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa", **options).eval()
         model.generation_config.eos_token_id = None  # both sides decode all tokens
         self.arms, self.worker = arms.plan.arms, arms.worker
+        importlib.import_module("kvpress")  # transformers knows its pipeline then
         self.pipe = pipeline("kv-press-text-generation", model=model, tokenizer=arms.worker.tokenizer)
 
     def answer(self, unit: Unit, index: int) -> str:
@@ -85,7 +88,11 @@ def press(method: str, ratio: Fraction) -> Any:
     """The press of a method; None for the full cache."""
     if method == "full":
         return None
-    return SelKVPress(float(1 - ratio)) if method == "selkv" else press_of(PRESSES[method], ratio)
+    if method == "selkv":
+        from selkv.kvpress import SelKVPress  # needs kvpress, which --help does not
+
+        return SelKVPress(float(1 - ratio))
+    return press_of(PRESSES[method], ratio)
 
 
 def compare(name: str, peer: Peer, arms: Sequence[int], units: Sequence[Unit], repeats: int, cells: int | None) -> None:
@@ -108,15 +115,27 @@ def compare(name: str, peer: Peer, arms: Sequence[int], units: Sequence[Unit], r
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+def options_of() -> Any:
+    """Read the command line."""
+    parser = Parser("bench_peer", str(__doc__))
     parser.add_argument("override", nargs="*", help="options of run.py: model=... and so on")
-    parser.add_argument("--tokens", type=int, default=2000, help="length of the prompts")
-    parser.add_argument("--new-tokens", type=int, default=32, help="tokens to decode")
-    parser.add_argument("--repeats", type=int, default=7, help="alternating repeats of (a)")
-    parser.add_argument("--rounds", type=int, default=3, help="alternating repeats of (b) and (c)")
-    parser.add_argument("--cells", type=int, help="cells of (c) to send through kvpress, drawn at random; default all")
+    parser.add_argument("--tokens", type=whole(1), default=2000, help="length of the prompts (default: %(default)s)")
+    parser.add_argument("--new-tokens", type=whole(1), default=32, help="tokens to decode (default: %(default)s)")
+    parser.add_argument("--repeats", type=whole(1), default=7, help="alternating repeats of (a) (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=3, help="alternating repeats of (b) and (c) (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--cells", type=whole(1), help="cells of (c) to send through kvpress, drawn at random (default: all)"
+    )
     options = parser.parse_args()
+    if find_spec("kvpress") is None:
+        raise UserError("kvpress is not installed here; make test-peers makes .venv-peers, whose Python has it")
+    return options
+
+
+def main() -> None:
+    options = options_of()
     ratios = f"ratio=[{','.join(map(str, [*map(float, RATIOS), float(ONE)]))}]"
     arms = bench([*SAME, ratios, *options.override], options.tokens, options.new_tokens, compress="context")
     peer, unit = Peer(arms), arms.units[0]
@@ -133,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told(main))

@@ -7,7 +7,7 @@ import torch
 from eval.config import RunPlan
 from eval.identity import DTYPES, model_options
 from eval.manifest import default_device
-from eval.memory import free_bytes
+from eval.memory import require
 from selkv.errors import UserError, unknown
 from selkv.load import load_model, prepare
 
@@ -63,11 +63,7 @@ def _check(shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
         raise UserError(f"head_dim={shape.head_dim} is odd; rotary positions turn pairs, give an even number")
     attention = 2 * shape.hidden * shape.head_dim * (shape.heads + shape.kv_heads)
     weights = shape.layers * (attention + 3 * shape.hidden * shape.intermediate) + 2 * shape.vocab * shape.hidden
-    need, free = weights * dtype.itemsize, free_bytes(device)
-    if need > free:
-        raise UserError(
-            f"the weights of {shape} need {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free; give a smaller shape"
-        )
+    require(weights * dtype.itemsize, device, f"a model of {shape}")
 
 
 def model_of(plan: RunPlan, shape: Shape | None, window: int) -> Any:

@@ -73,7 +73,7 @@ def test_command_writes_csv_table_plot_and_skips_what_does_not_fit(
         (["model=random", "head_dim=7"], "head_dim=7 is odd"),
         (["model=random", "hidden=33"], "hidden=33 is no multiple of heads=32"),
         (["model=random", "layers=0"], "layers=0 is not"),
-        (["model=random", "vocab=1000000000000"], "give a smaller shape"),
+        (["model=random", "vocab=1000000000000"], "give smaller sizes"),
         (["model=random", "model.device=gpu"], "unknown model.device 'gpu'; choose from: auto, cpu"),
         (["model=random", "model.device=meta"], "unknown model.device 'meta'"),
         (["--lengths=64"], "unknown flag '--lengths'"),
