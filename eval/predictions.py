@@ -118,11 +118,9 @@ def _read(path: Path, dataset: str, longbench_e: bool) -> Predictions:
         if line.strip():
             try:
                 rows.append(_check(json.loads(line), dataset, longbench_e))
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, RecursionError) as error:
                 cut = "; the file seems to be cut off here" if number == len(lines) else ""
-                raise UserError(
-                    f"{path}:{number}: not a line of JSON ({error.msg}, column {error.colno}){cut}"
-                ) from error
+                raise UserError(f"{path}:{number}: not a line of JSON ({error}){cut}") from error
             except UserError as error:
                 raise UserError(f"{path}:{number}: {error}") from error
     if not rows:

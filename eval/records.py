@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
-from eval.typecheck import fields_misfit
+from eval.typecheck import fields_misfit, whole_text
 from selkv.errors import UserError
 
 
@@ -149,7 +149,10 @@ def read(path: Path) -> Iterator[Record]:
         if not line:
             continue
         try:
-            yield _record(json.loads(line))
+            record = _record(json.loads(line))
+            if not whole_text(line):
+                raise ValueError("half a character: a surrogate without its pair")
+            yield record
         except (ValueError, RecursionError) as problem:
             if number == len(lines):  # no newline after it: it was being written
                 return

@@ -1,5 +1,7 @@
 """Whether what a JSON file holds has the types that the code declares: dataclasses and TypedDicts are the schema."""
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Set
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -7,6 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 # By exact type: to Python a truth value is a whole number, to a record it is not.
 PLAIN: dict[Any, Set[type]] = {str: {str}, int: {int}, float: {int, float}, bool: {bool}, NoneType: {NoneType}}
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+_HALF = re.compile("[\\ud800-\\udfff]")
 SHOWN = 40  # characters of a wrong value
 
 
@@ -40,6 +43,13 @@ def misfit(value: Any, hint: Any, name: str) -> str:
     if is_typeddict(hint):
         return fields_misfit(value, get_type_hints(hint), hint.__required_keys__, f"{name}.")
     return _alike(value.values(), inner[1]) and _first((f"{name}.{key}", each, inner[1]) for key, each in value.items())
+
+
+def whole_text(line: bytes) -> bool:
+    """Whether a line of JSON has no half surrogate pair: JSON can escape one, but no file can be written with it."""
+    if b"\\ud" not in line.lower():
+        return True
+    return _HALF.search(json.dumps(json.loads(line), ensure_ascii=False)) is None
 
 
 def fields_misfit(values: Mapping[str, Any], hints: Mapping[str, Any], required: Set[str], prefix: str = "") -> str:

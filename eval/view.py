@@ -144,6 +144,8 @@ def _contradiction(manifest: Manifest) -> str:
         return "tasks and cells must name the same datasets"
     if uneven := [name for name, rows in manifest["cells"].items() if any(len(row) != width for row in rows)]:
         return f"cells.{uneven[0]} must have {width} keys a sample, one an arm"
+    if empty := [name for name, rows in manifest["cells"].items() if not rows]:
+        return f"cells.{empty[0]} must have a sample"
     return next(
         (f"the ratio {arm['ratio']!r} is no number" for arm in manifest["arms"] if not _number(arm["ratio"])), ""
     )

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from eval.sample import Sample
 from eval.scoring import gold_fault
 from eval.tasks import base_name
+from eval.typecheck import whole_text
 from selkv.errors import UserError
 
 OFFICIAL = "Take the file from LongBench's data.zip again"
@@ -77,7 +78,7 @@ def _refuse_no_data(data: bytes) -> None:
 
 def _decode(line: bytes, last: bool) -> Any:
     try:
-        return json.loads(line.decode("utf-8"))
+        row = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         # A complete file ends with a newline, so broken text after the last one was cut off.
         if last:
@@ -85,6 +86,9 @@ def _decode(line: bytes, last: bool) -> Any:
         if isinstance(error, UnicodeDecodeError):
             raise _Bad(f"not UTF-8 at byte {error.start} of the line") from None
         raise _Bad(f"not a JSON object: {error}") from None
+    if not whole_text(line):
+        raise _Bad("half a character: an escaped surrogate (\\ud800 to \\udfff) without its pair")
+    return row
 
 
 def _check(row: Any, dataset: str) -> None:

@@ -1,5 +1,6 @@
 """The samples of a run and what every arm answered, in flat columns: a file of 20,000 answers stays small and fast."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -87,5 +88,6 @@ def _mean(values: list[float] | None) -> float | None:
     return _short(float(np.mean(values))) if values else None
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+def _short(value: float) -> float | None:
+    """Four digits; null where a model's own numbers were not finite, which JSON cannot say."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

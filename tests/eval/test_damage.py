@@ -81,6 +81,7 @@ def test_every_part_of_the_manifest_is_checked(run, capsys, name, value):
         ({"tasks": {"qasper": {"rows": 200, "selected": 3}}}, "must name the same datasets"),
         ({"cells": {"qasper": [["a"]], "trec": [["a", "b"]]}}, "cells.qasper must have 2 keys a sample"),
         ({"cells": {"qasper": [["a", 2]], "trec": []}}, "cells.qasper[0][1] must be text, not 2"),
+        ({"cells": {"qasper": [], "trec": [["a", "b"]]}}, "cells.qasper must have a sample"),
         ({"scoring": {"name": "official"}}, "scoring.code_sim is missing"),
         ({"tasks": {"qasper": {"rows": "200", "selected": 3}, "trec": 1}}, "tasks.qasper.rows must be a whole number"),
     ],
@@ -188,6 +189,25 @@ def test_lines_that_are_no_record(run, capsys, line, says):
     fails(capsys, "export", [run.folder], f"{path}:1", says)
     path.write_bytes(whole + line)  # without a newline it was being written: redone, not refused
     assert len(list(read(path))) == 6
+
+
+def test_half_a_character_is_no_text(run, capsys):
+    path = cells_file(run.folder.parents[1], "m", "mini", "trec")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"Which", rb"\ud83d\ude00", 1))  # a pair is one character
+    assert any(record.question.startswith("\N{GRINNING FACE}") for record in read(path))
+    path.write_bytes(whole.replace(b"Which", rb"\ud83d", 1))
+    fails(capsys, "export", [run.folder], f"{path}:1 is not a record (half a character")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_numbers_that_are_not_finite_are_null_in_the_report(run, value):
+    path = cells_file(run.folder.parents[1], "m", "mini", "trec")
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for row in rows:
+        row["fidelity"] = dict.fromkeys(("kl", "agreement", "perplexity_ratio"), float(value)) | {"divergence": None}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert report_cli.main([str(run.folder)]) == 0
 
 
 def test_a_record_reads_back_as_it_was_written(run):

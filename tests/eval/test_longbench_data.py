@@ -58,6 +58,7 @@ BAD = {
     "cut inside a character": (GOOD + '{"input": "é'.encode()[:-1], 3, "truncated last line"),
     "not json": (b"<html>\n" + GOOD, 1, "not a JSON object"),
     "not utf-8": (GOOD + b'{"input": "\xff"}\n', 3, "not UTF-8 at byte 11"),
+    "half a character": (GOOD + rb'{"input": "\ud83d"}' + b"\n", 3, "half a character"),
     "not an object": (GOOD + b"[1]\n", 3, "not list"),
     "duplicate ids": (GOOD + b"\n" + lines(row(0)), 4, "duplicate _id 'id0', first seen on line 1"),
     "question": (lines(row(question="Question: Who?")), 1, "pre-formatted mirror (field question)"),

@@ -87,6 +87,8 @@ GOOD = json.dumps(row())
     [
         ("hotpotqa.jsonl", GOOD + "\n{oops}\n", "hotpotqa.jsonl:2: not a line of JSON"),
         ("hotpotqa.jsonl", GOOD + "\n" + GOOD[:20], "hotpotqa.jsonl:2: .*cut off"),
+        ("hotpotqa.jsonl", "[" * 100_000 + "\n", "hotpotqa.jsonl:1: not a line of JSON"),
+        ("passage_count.jsonl", GOOD + "\n", "passage_count.jsonl:1: answers must be whole numbers"),
         ("hotpotqa.jsonl", "[1]\n", "hotpotqa.jsonl:1: a JSON object .* not list"),
         (
             "hotpotqa.jsonl",
