@@ -18,7 +18,7 @@ FIRST_TOKEN = 0.05  # attention share of an evicted first token above which resu
 def notes(view: View, blocks: Sequence[Table], statistics: bool = False) -> list[str]:
     """Lines below the tables of a run."""
     return [
-        f"{scoring_of(view)}; protocol: {_protocol(view.manifest)}; {_limit(blocks[0])}.",
+        f"{scoring_of(view)}; protocol: {_protocol(view.manifest)}; {_limit(view.manifest)}.",
         "Avg: mean over tasks; Category avg: over categories of the mean within each; Δ: against the full cache on the "
         "same samples; Avg rank: within the ratio, ties share the mean rank, full cache not ranked; Kept %: true share "
         "of all cache entries; best and second best of a column are marked within the ratio.",
@@ -62,11 +62,13 @@ def _protocol(manifest: dict[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if value is not None)
 
 
-def _limit(table: Table) -> str:
-    if table.selected == table.expected or table.bucket:
+def _limit(manifest: dict[str, Any]) -> str:
+    counts = [task["selected"] for task in manifest["tasks"].values()]
+    if manifest.get("limit") is None and counts == [task["rows"] for task in manifest["tasks"].values()]:
         return "all samples of each task"
-    low, high = min(table.selected), max(table.selected)
-    return f"limit: {low if low == high else f'{low} to {high}'} samples a task"
+    low, high = min(counts), max(counts)
+    number = str(low) if low == high else f"{low} to {high}"
+    return f"limit: {number} {'sample' if number == '1' else 'samples'} per task"
 
 
 def _records(view: View, arm: int) -> Iterator[Record]:
@@ -85,6 +87,7 @@ def _approximate(view: View) -> Iterator[str]:
 
 def _holes(view: View) -> Iterator[str]:
     holes: list[tuple[str, str]] = []
+    reasons: dict[str, list[str]] = {}
     for dataset, rows in view.manifest["cells"].items():
         for sample, keys in enumerate(rows):
             for arm, key in zip(view.manifest["arms"], keys, strict=True):
@@ -92,10 +95,18 @@ def _holes(view: View) -> Iterator[str]:
                 if record is None or record.error is not None:
                     where = f"{arm['label']} ({arm['ratio']}) {dataset} {sample}"
                     holes.append(("not computed" if record is None else "failed", where))
+                if record is not None and record.error is not None:
+                    reasons.setdefault(_last_line(record.error), []).append(arm["label"])
     for state, count in sorted(Counter(state for state, _ in holes).items()):
         named = [where for kind, where in holes if kind == state]
         more = f" and {count - SHOWN} more" if count > SHOWN else ""
         yield f"{HOLE} {count} cells {state} and left out, never counted as 0: {', '.join(named[:SHOWN])}{more}."
+    for reason, labels in list(reasons.items())[:SHOWN]:
+        yield f"Failed with {reason}: {_listed(labels)}; tracebacks are in the records."
+
+
+def _last_line(traceback: str) -> str:
+    return (traceback.strip().splitlines() or ["no reason was recorded"])[-1]
 
 
 def _counters(view: View) -> Iterator[str]:

@@ -22,8 +22,8 @@ from selkv.errors import Missing, UserError
 from selkv.method import Method
 
 NEXT = (
-    ("python run.py ratio=[0.1,0.25,0.5]", "the same methods at three ratios, from one prefill a sample"),
-    ("python run.py method=[full,selkv] grid.selkv.alpha=[0,0.5,1]", "an ablation grid"),
+    ("python run.py 'ratio=[0.1,0.25,0.5]'", "the same methods at three ratios, from one prefill a sample"),
+    ("python run.py 'method=[full,selkv]' 'grid.selkv.alpha=[0,0.5,1]'", "an ablation grid"),
     ("python run.py --help", "all methods, models, data and options"),
 )
 
@@ -54,7 +54,12 @@ def run(plan: RunPlan) -> int:
             print("\ninterrupted; finished cells are kept. Run the same command again to continue.", file=sys.stderr)
             return 130
     show(plan, folder)
-    return 1 if failed else 0
+    if failed:
+        return 1
+    print("Worth trying next:")
+    for command, what in NEXT:
+        print(f"  {command:<67} {what}")
+    return 0
 
 
 def refuse_training_samples(benchmark: Benchmark, arms: Sequence[Arm], methods: Sequence[Method]) -> None:
@@ -129,7 +134,7 @@ def compute(
 
 
 def show(plan: RunPlan, folder: Path) -> None:
-    """Write tables and report from the records, print the table and what to do next."""
+    """Write tables and report from the records, print the table."""
     from eval import tables
     from eval.report import rebuild
     from eval.view import load
@@ -145,6 +150,3 @@ def show(plan: RunPlan, folder: Path) -> None:
     tracking.log(plan, folder, view)
     files = "table.md, table.csv, table.tex, scores.csv" + (", report.html, plots" if plan.report else "")
     console.print(f"\nResults are in {folder}/ ({files}).", highlight=False)
-    console.print("Worth trying next:", highlight=False)
-    for command, what in NEXT:
-        console.print(f"  {command:<63} {what}", highlight=False, markup=False, soft_wrap=True)

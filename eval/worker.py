@@ -3,7 +3,8 @@
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -99,9 +100,7 @@ class Worker:
         try:
             task = self.prefill(unit)
         except Exception:  # whatever a sample does to a model must not end a run of thousands: it is recorded
-            failure = traceback.format_exc()
-            advance(len(unit.arms))
-            return [self._record(unit, Cell(arm, error=failure), None, 0.0) for arm in unit.arms]
+            return self._apart(unit, advance, traceback.format_exc())
         cells: list[Cell] = []
         for batch in self.batches(unit.arms, task):
             for cell in in_halves([Cell(arm) for arm in batch], lambda cells: self.decode(cells, task)):
@@ -111,6 +110,17 @@ class Worker:
             cells = self._with_fidelity(cells, task)
         share = (time.perf_counter() - started) / len(cells)
         return [self._record(unit, cell, task.state, share) for cell in sorted(cells, key=lambda cell: cell.arm)]
+
+    def _apart(self, unit: Unit, advance: Callable[[int], None], failure: str) -> list[Record]:
+        """Records after a failed prefill: of the arms in halves, unless the sample fails without any of them, too."""
+        if len(unit.arms) > 1:
+            with suppress(Exception):  # `failure` is what is recorded
+                self.prefill(replace(unit, arms=()))
+                middle = len(unit.arms) // 2
+                halves = [replace(unit, arms=arms) for arms in (unit.arms[:middle], unit.arms[middle:])]
+                return [record for half in halves for record in self.run(half, advance)]
+        advance(len(unit.arms))
+        return [self._record(unit, Cell(arm, error=failure), None, 0.0) for arm in unit.arms]
 
     def prefill(self, unit: Unit) -> Task:
         """One prefill that serves every missing arm; of the context alone where the question comes afterwards."""

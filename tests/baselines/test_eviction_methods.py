@@ -212,7 +212,7 @@ def test_h2o_and_vatp_keep_half_recent() -> None:
         (lambda: SnapKV(pooling="mean"), "pooling='mean' of SnapKV; must be 'avg' or 'max'"),
         (lambda: H2O(decode="nativ"), "decode='nativ'"),
         (lambda: H2O(decode="native", normalise=True), "use decode=one_shot"),
-        (lambda: VATP(norm="l3"), "must be 'l1', 'l2' or 'none'"),
+        (lambda: VATP(norm="l3"), "norm='l3' of VATP; must be"),
         (lambda: VATP(queries=0), "queries=0"),
         (lambda: PyramidKV(beta=0), "beta=0"),
         (lambda: PyramidKV(rule="paper"), "must be 'exact', 'kvcf' or 'kvpress'"),

@@ -168,6 +168,27 @@ def test_unwritable_folder_is_one_line(model, tmp_path):
         run(plan(model, tmp_path / "file", "method=selkv"))
 
 
+def test_an_arm_that_breaks_the_prefill_takes_no_other_along(model, tmp_path, monkeypatch, capsys):
+    original = eval.worker.prefill
+
+    def fails(model, ids, needs, **options):
+        if needs.window == 64:
+            raise ValueError("window broken on purpose")
+        return original(model, ids, needs, **options)
+
+    monkeypatch.setattr(eval.worker, "prefill", fails)
+    chosen = ["method=[selkv,snapkv,h2o]", "methods.snapkv.window=64"]
+    assert run(plan(model, tmp_path, *chosen)) == 1
+    failed = {record.label: record.error for record in cells(tmp_path).values() if record.error}
+    assert failed.keys() == {"snapkv"} and "window broken on purpose" in failed["snapkv"]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Failed with ValueError: window broken on purpose: snapkv" in printed
+    assert "Worth trying next" not in printed
+    monkeypatch.setattr(eval.worker, "prefill", original)
+    assert run(plan(model, tmp_path, *chosen)) == 0
+    assert "Worth trying next" in capsys.readouterr().out
+
+
 def test_a_failing_sample_is_recorded(model, tmp_path, monkeypatch):
     original = eval.worker.encode
 

@@ -103,9 +103,9 @@ def test_notes_tell_scoring_protocol_limit_and_holes(view, tmp_path):
     text = files(view, tmp_path / "out")["table.md"].decode()
     assert "code similarity by difflib" in text
     assert "truncation ids, compress prompt" in text
-    assert "limit: 4 samples a task" in text
+    assert "limit: 4 samples per task" in text
     assert "1 cells failed and left out, never counted as 0: snapkv (0.25) trec 1." in text
-    assert printed(view).count("limit: 4 samples a task") == 1
+    assert printed(view).count("limit: 4 samples per task") == 1
 
 
 def test_notes_name_approximate_budgets_strict_scoring_and_idle_merging(tmp_path):
