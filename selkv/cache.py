@@ -131,16 +131,16 @@ class CompressedLayer(DynamicLayer):
         self.used, self.seen = self.used - count, self.seen - count
 
     def _refuse_others(self, key_states: Tensor) -> None:
-        """Raise UserError for keys of another model, device, batch (beams are a multiple of the rows) or attention."""
+        """Raise UserError for keys of another model, type, place, batch (beams multiply its rows) or attention."""
         if not self.attended:
             raise UserError(
-                "the model's attention has changed since selkv.compress; call selkv.prepare(model) and it again"
+                "the model's attention has changed since selkv.compress; call selkv.prepare(model) and compress again"
             )
-        made, given = ((len(k), k.shape[1], k.shape[3], str(k.device)) for k in (self.keys, key_states))
+        made, given = ((len(k), k.shape[1], k.shape[3], k.dtype, k.device) for k in (self.keys, key_states))
         if made[1:] != given[1:] or given[0] % made[0]:
             raise UserError(
-                f"a compressed cache of (rows, KV heads, head size, device) {made} was given {given}; use it with its "
-                "own model, device and prompts, or compress again"
+                f"a compressed cache of {made} (rows, KV heads, head size, dtype, device) was given {given}; use it with "
+                "its own model and prompts, as they were, or compress again"
             )
 
     def _grow(self, needed: int) -> None:

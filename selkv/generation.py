@@ -115,6 +115,8 @@ FIXED: dict[str, tuple[object, ...]] = {
 
 def refuse(options: Mapping[str, Any], fixed: Mapping[str, tuple[object, ...]] = FIXED) -> None:
     """Raise UserError for the first of the options whose value is not among those it is fixed to."""
+    if getattr(options.get("generation_config"), "return_dict_in_generate", False):
+        options = {**options, "return_dict_in_generate": True}
     for name, allowed in fixed.items():
         if name in options and not any(options[name] is value for value in allowed):
             raise UserError(f"{name} cannot be set with a compressed cache, which is made here and gives ids; drop it")

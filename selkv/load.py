@@ -20,6 +20,8 @@ from selkv.state import Needs
 
 # Largest difference of the probe's logits, relative to the largest logit, by bytes of the dtype.
 TOLERANCE = {4: 1e-3, 2: 5e-2}
+KINDS = ("full_attention", "sliding_attention")
+FITS = "Use a decoder whose layers all use softmax attention, full or with a sliding window."
 
 
 def place(path: str | PathLike[str]) -> str:
@@ -102,6 +104,14 @@ def prepare(model: Any) -> Any:
     return model
 
 
+def declared(config: Any) -> list[str]:
+    """What each layer sees by the model's configuration; a few tokens show neither windows nor chunks."""
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    slides = bool(window) and window < config.max_position_embeddings
+    kind = "sliding_attention" if slides else "full_attention"
+    return getattr(config, "layer_types", None) or [kind] * config.num_hidden_layers
+
+
 @torch.no_grad()
 def probe(model: Any, tokens: int = 8) -> None:
     """Run a few tokens and refuse a model that our attention does not serve.
@@ -109,7 +119,8 @@ def probe(model: Any, tokens: int = 8) -> None:
     Raises
     ------
     UserError
-        When a layer was not seen (it has no attention of ours) or the logits differ from the model's own attention.
+        When a layer was not seen (it has no attention of ours) or hides entries in a way that ours is not told, or when
+        the logits differ from the model's own attention.
     """
     config = model.config.get_text_config()
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
@@ -117,13 +128,21 @@ def probe(model: Any, tokens: int = 8) -> None:
     count = config.num_hidden_layers
     recorded = [RecordingLayer(Needs(window=tokens), tokens) for _ in range(count)]
     inputs: Mapping[str, Any] = {cache_argument(model): Cache(layers=list(recorded))}
-    logits = model(input_ids=ids[None], use_cache=True, **inputs).logits.float()
+    try:
+        logits = model(input_ids=ids[None], use_cache=True, **inputs).logits.float()
+    except (AttributeError, TypeError, ValueError) as problem:  # encoders, caches of their own
+        raise UserError(f"model {name!r} does not fit: {_line(problem).rstrip('.')}. {FITS}") from None
     unseen = [i for i, layer in enumerate(recorded) if layer.queries is None]
     if unseen:
         raise UserError(
             f"model {name!r} does not fit: layers {unseen} of {count} do not pass our attention (linear attention, "
-            "shared caches or an attention of its own). Use a model whose layers all use softmax attention."
+            f"shared caches or an attention of its own). {FITS}"
         )
+    for i, (kind, layer) in enumerate(zip(declared(config), recorded, strict=True)):
+        if kind not in KINDS or (kind == "sliding_attention" and layer.constants.sliding_window is None):
+            raise UserError(
+                f"model {name!r} does not fit: layer {i} hides entries by a mask of its own ({kind}). {FITS}"
+            )
     model.set_attn_implementation("eager")
     expected = model(input_ids=ids[None], use_cache=False).logits.float()
     model.set_attn_implementation(NAME)

@@ -20,7 +20,8 @@ class SelKVPipeline(TextGenerationPipeline):
 
     Use it as ``SelKVPipeline(model=model, tokenizer=tokenizer, method="selkv", ratio=0.25)``, or through
     ``transformers.pipeline("text-generation", ..., pipeline_class=SelKVPipeline, method=..., ratio=...)``. Calls take
-    what the stock pipeline's take: texts, chats, ``batch_size``, ``return_full_text``, options of ``generate``.
+    what the stock pipeline's take: texts, chats, ``batch_size``, ``return_full_text``, options of ``generate``; and
+    another ``method`` or ``ratio``.
 
     Parameters
     ----------
@@ -42,9 +43,8 @@ class SelKVPipeline(TextGenerationPipeline):
         (tensors,) = inputs  # the base classes do not agree on this argument's name
         ids, prompt = tensors["input_ids"], tensors["prompt_text"]
         options.pop("prefix_length", None)
-        out = generate(
-            self.model, ids, self.method, self.ratio, attention_mask=tensors.get("attention_mask"), **options
-        )
+        job = [options.pop(name, getattr(self, name)) for name in ("method", "ratio")]
+        out = generate(self.model, ids, *job, attention_mask=tensors.get("attention_mask"), **options)
         return {
             "generated_sequence": out.reshape(len(ids), -1, out.shape[1]),
             "input_ids": ids,

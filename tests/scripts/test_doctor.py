@@ -4,6 +4,7 @@ import pytest
 
 from eval.doctor_cli import main
 from selkv.embedded import gguf_path
+from selkv.named import OWN
 
 
 def test_bad_options_are_one_line(capsys):
@@ -17,6 +18,24 @@ def test_missing_data_and_bad_hyperparameters_are_red(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "✗ hyperparameters" in text and "bucket=0" in text
     assert "✗ data" in text
+
+
+def test_the_model_and_its_options_are_checked_apart(tmp_path, capsys):
+    options = ["model.device=gpu", "data.tokens=120", "data.tasks=[hotpotqa]"]
+    assert main(["model=hf", f"model.path={tmp_path / 'nope'}", "data=mini", *options]) == 1
+    text = capsys.readouterr().out
+    assert "✗ model  " in text and "nor a hub id" in text
+    assert "✗ model options  unknown model.device 'gpu'" in text and "2 to fix" in text
+
+
+def test_configs_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(OWN, "")
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/mine.yaml").write_text("# @package methods.mine\n_target_: selkv.selkv.SelKV\nalpha: -1\n")
+    assert main(["--config-dir", str(tmp_path), "method=[mine]", "data=longbench", f"data.path={tmp_path}"]) == 1
+    assert "✗ hyperparameters  method mine: alpha=-1" in capsys.readouterr().out
+    assert main(["--config-dri", str(tmp_path)]) == 2
+    assert "unknown flag" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(gguf_path() is None, reason="the embedded model is not installed")

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModel, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import selkv
 from selkv.errors import Missing, UserError
 from selkv.load import load_model, load_tokenizer
 from tests.eval.runs import save_model
-from tests.models import build
+from tests.models import BASE, build
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,33 @@ def test_paths_and_home(saved, monkeypatch):
 def test_what_is_no_model_cannot_be_prepared(model):
     with pytest.raises(UserError, match=r"load one with selkv.load_model"):
         selkv.prepare(model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("llama4_text", {"attention_chunk_size": 16}, r"layer 0 hides .*\(chunked_attention\)"),
+        ("phimoe", {"sliding_window": 16}, r"layer 0 hides .*\(sliding_attention\)"),
+        ("bloom", {}, r"layers \[0, 1, 2, 3\] of 4"),
+        ("mamba", {}, "does not fit: "),
+    ],
+)
+def test_models_that_do_not_fit(kind, changes, expected):
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**{**BASE, **changes})).eval()
+    with pytest.raises(UserError, match=expected) as error:
+        selkv.prepare(model)
+    assert "Use a decoder whose layers" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_models_without_a_language_head(kind):
+    with pytest.raises(UserError, match=r"does not fit: .*logits"):
+        selkv.prepare(AutoModel.from_config(CONFIG_MAPPING[kind](**BASE)).eval())
+
+
+def test_a_window_as_long_as_the_model_is_none():
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["phimoe"](**BASE, sliding_window=4096)).eval()
+    assert selkv.prepare(model) is model
 
 
 def test_preparing_twice():

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 import selkv
 from selkv.errors import UserError
@@ -88,6 +89,7 @@ def test_padding_may_lie_outside_the_vocabulary(model):
         ("use_cache", {"use_cache": False}),
         ("cache_implementation", {"cache_implementation": "static"}),
         ("return_dict_in_generate", {"return_dict_in_generate": True}),
+        ("return_dict_in_generate", {"generation_config": GenerationConfig(return_dict_in_generate=True)}),
         ("past_key_values", {"past_key_values": None}),
         ("`temperature` (=0.0)", {"do_sample": True, "temperature": 0}),
         ("`top_k`", {"do_sample": True, "top_k": -1}),
@@ -98,7 +100,7 @@ def test_options_of_generation(model, expected, options):
     pipe = selkv.SelKVPipeline(model=model, tokenizer=words())
     refused(expected, lambda: selkv.generate(model, IDS, **options))
     refused(expected, lambda: chat.ask("w7 w8", **options))
-    if "past_key_values" not in options and "return_dict_in_generate" not in options:  # the stock pipeline's own
+    if not {"past_key_values", "return_dict_in_generate", "generation_config"} & set(options):  # the stock pipeline's
         refused(expected, lambda: pipe("w7 w8", **options))
 
 
@@ -158,10 +160,14 @@ def test_assisted_generation_is_right_or_refused(model):
 
 def test_caches_of_others(model):
     inputs = dict(selkv.compress(model, IDS))
-    refused("own model", lambda: build("llama_mha").generate(**inputs, max_new_tokens=2))
+    refused("its own model", lambda: build("llama_mha").generate(**inputs, max_new_tokens=2))
+    refused("torch.bfloat16", lambda: build("llama", dtype=torch.bfloat16).generate(**inputs, max_new_tokens=2))
     layer = selkv.compress(model, IDS).cache.layers[0]
-    refused("'meta'", lambda: layer.update(torch.zeros(1, 2, 1, 8, device="meta"), torch.zeros(1, 2, 1, 8)))
-    refused("(3, 2, 8, 'cpu')", lambda: selkv.compress(model, TWO).cache.layers[0].update(*torch.zeros(2, 3, 2, 1, 8)))
+    refused("type='meta'", lambda: layer.update(torch.zeros(1, 2, 1, 8, device="meta"), torch.zeros(1, 2, 1, 8)))
+    refused(
+        "given (3, 2, 8,",
+        lambda: selkv.compress(model, TWO).cache.layers[0].update(*torch.zeros(2, 3, 2, 1, 8)),
+    )
     other = build("llama", attention="sdpa")
     refused("attention has changed", lambda: other.generate(**selkv.compress(model, IDS), max_new_tokens=3))
 
@@ -179,6 +185,15 @@ def test_construction(model, build_it):
     refused("ratio=3", lambda: build_it(model, words(), ratio=3))
     refused("selkv.SelKV()", lambda: build_it(model, words(), method=selkv.SelKV))
     refused("selkv.prepare", lambda: build_it(build("llama", attention="sdpa"), words()))
+
+
+def test_another_method_for_one_call(model):
+    pipe = selkv.SelKVPipeline(model=model, tokenizer=words())
+    text = " ".join(f"w{i}" for i in range(10, 60))
+    options = {"max_new_tokens": 8, "do_sample": False}
+    other = selkv.SelKVPipeline(model=model, tokenizer=words(), method="streamingllm", ratio=0.5)
+    assert pipe(text, method="streamingllm", ratio=0.5, **options) == other(text, **options) != pipe(text, **options)
+    refused("ratio=2", lambda: pipe(text, ratio=2, **options))
 
 
 def test_chat(model):
