@@ -139,8 +139,8 @@ class CompressedLayer(DynamicLayer):
         made, given = ((len(k), k.shape[1], k.shape[3], k.dtype, k.device) for k in (self.keys, key_states))
         if made[1:] != given[1:] or given[0] % made[0]:
             raise UserError(
-                f"a compressed cache of {made} (rows, KV heads, head size, dtype, device) was given {given}; use it with "
-                "its own model and prompts, as they were, or compress again"
+                f"a compressed cache of {made} (rows, KV heads, head size, dtype, device) was given {given}; use it "
+                "with its own model and prompts, as they were, or compress again"
             )
 
     def _grow(self, needed: int) -> None:
