@@ -11,7 +11,7 @@ BIN := .venv/bin
 PEERS := .venv-peers/bin
 READY := .venv/.ready-$(shell cat pyproject.toml constraints.txt | cksum | tr ' ' -)
 PEERS_READY := .venv-peers/.ready-$(shell cat pyproject.toml constraints-peers.txt | cksum | tr ' ' -)
-PEER_TESTS ?= tests/selkv tests/baselines tests/peers tests/test_docs.py
+PEER_TESTS ?= tests/selkv tests/baselines tests/peers tests/test_docs.py tests/test_docs_examples.py
 
 .PHONY: run setup lint test test-peers docs
 

@@ -11,7 +11,7 @@ from selkv.errors import UserError
 from selkv.method import PrefillView
 from selkv.observation import ObservationMethod
 
-SEARCH = "python scripts/evolkv_search.py model=... ratio=..."
+SEARCH = "selkv search model=... ratio=..."
 
 
 @dataclass(frozen=True)

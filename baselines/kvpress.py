@@ -47,7 +47,7 @@ class KVPress(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if importlib.util.find_spec("kvpress") is None:
-            raise UserError(f"press={self.press} needs the package kvpress; run: pip install 'selkv[kvpress]'")
+            raise UserError(f"press={self.press} needs the package kvpress; run: pip install kvpress")
         if WEIGHED in self.press and self.attention != "eager":
             raise UserError(
                 f"press={self.press} looks at all attention weights; add attention=eager (slow)"

@@ -107,7 +107,9 @@ def _prepare(arguments: Sequence[str]) -> list[str]:
     # Grids, limit.first and the method inside another bring keys of their own: spare the user Hydra's plus signs.
     plus = re.compile(r"grid\.|limit\.first=|methods\.\w+\.selection\.")
     search = [f"hydra.searchpath=[{folder.as_uri()}]" for folder in folders()[1:]]
-    return [*search, *(f"++{text}" if plus.match(text) else text for text in arguments)]
+    given = [f"++{text}" if plus.match(text) else text for text in arguments]
+    first = next((i for i, text in enumerate(given) if "=" in text), len(given))  # flags like -m stay in front
+    return [*given[:first], *search, *given[first:]]
 
 
 def own_configs(arguments: Sequence[str]) -> list[str]:

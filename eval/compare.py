@@ -168,7 +168,7 @@ def _verdict(view: View, cells: Any, reference: Reference, seed: int) -> Verdict
 
 def _same_protocol(manifest: dict[str, Any], reference: Reference) -> None:
     if reference.quantity != "score":
-        raise _NotComparable("a run measures no speed: scripts/efficiency.py does")
+        raise _NotComparable("a run measures no speed: selkv efficiency does")
     if manifest["data"] != "longbench":
         raise _NotComparable(f"other data: {manifest['data']}")
     if manifest["scoring"]["name"] != "official":

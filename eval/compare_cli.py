@@ -22,8 +22,8 @@ inside: the published number lies in the run's 95 % bootstrap interval (of the s
 two methods); not comparable: other model, data, samples, protocol or scoring, with the reason.
 
 examples:
-  python scripts/compare.py results/table1/llama31
-  python scripts/compare.py results/table1/* --reference my_numbers.csv
+  selkv compare results/table1/llama31
+  selkv compare results/table1/* --reference my_numbers.csv
 exit status: 0 compared, 2 bad input (one line says what is wrong)"""
 
 STYLES = {INSIDE: "green", OUTSIDE: "red"}

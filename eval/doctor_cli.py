@@ -12,15 +12,15 @@ from eval.sample import Benchmark
 from selkv.errors import UserError
 
 HELP = """\
-Usage: doctor [KEY=VALUE ...]      the same options as python run.py
+Usage: selkv doctor [KEY=VALUE ...]      the same options as python run.py
 
 Checks, in green or red with the fix: options and hyperparameters; data files, their hashes and row counts; prompt
 templates; the model's revision and tokenizer; for one row of each task the BOS token, the stop ids and the rendered
 prompt (its first and last 200 characters); device memory against the estimated need. Loads no weights.
 
 examples:
-  python scripts/doctor.py
-  python scripts/doctor.py model=llama31 data=longbench data.path=LongBench/data experiment=table1
+  selkv doctor
+  selkv doctor model=llama31 data=longbench data.path=LongBench/data experiment=table1
 exit status: 0 all green, 1 something is red, 2 bad options"""
 
 EDGE = 200

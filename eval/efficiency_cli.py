@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help must not wait for torch
     from eval.efficiency.rows import Row
 
 HELP = """\
-Usage: efficiency [KEY=VALUE ...]      the options of python run.py, and these:
+Usage: selkv efficiency [KEY=VALUE ...]      the options of python run.py, and these:
 
   lengths=[512,1024,...]   prompt lengths in tokens, by default up to 4096; what does not fit is skipped
   repeats=3                timed repeats after one to warm up; the table has the median and half the range
@@ -28,10 +28,11 @@ memory of each phase, and the share of the least possible time, from memory band
 same run. Prompts are random tokens. Writes results/efficiency/<model>/efficiency.{csv,md,png,svg} and machine.json.
 
 examples:
-  python scripts/efficiency.py lengths=[512,1024,2048,4096]
-  python scripts/efficiency.py model=llama31 method=[full,selkv,snapkv] ratio=[0.1,0.25] \\
-      lengths=[512,1024,2048,4096,8192,16384,32768,65536,100000]
-  python scripts/efficiency.py model=random layers=4 heads=32 kv_heads=8 lengths=[8192,32768] method=[full,selkv]
+  selkv efficiency 'lengths=[512,1024,2048,4096]'
+  selkv efficiency model=llama31 'method=[full,selkv,snapkv]' 'ratio=[0.1,0.25]' \\
+      'lengths=[512,1024,2048,4096,8192,16384,32768,65536,100000]'
+  selkv efficiency model=random layers=4 heads=32 kv_heads=8 'lengths=[8192,32768]' \\
+      'method=[full,selkv]'
 exit status: 0 measured, 2 bad options or no length fits (one line says why), 130 interrupted"""
 
 NUMBERS = {"repeats": (3, 1), "new_tokens": (32, 2)}  # default, least

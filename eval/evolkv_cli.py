@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eval.config import RunPlan
 
 HELP = """\
-Usage: evolkv_search [KEY=VALUE ...]      the same options as python run.py, one ratio, and:
+Usage: selkv search [KEY=VALUE ...]      the same options as python run.py, one ratio, and:
 
   search.samples=2         training samples a task (the paper's searches use about 30 in all)
   search.seed=1            of the training samples and of the search; not the seed of the run that reports
@@ -33,8 +33,8 @@ Layer budgets for method=evolkv, found by CMA-ES on the task metric over samples
 does not report. One prefill a sample serves all candidates; those of a generation are decoded together.
 
 examples:
-  python scripts/evolkv_search.py ratio=0.25
-  python scripts/evolkv_search.py model=llama31 data=longbench limit=50 ratio=0.1 search.iterations=20
+  selkv search ratio=0.25
+  selkv search model=llama31 data=longbench limit=50 ratio=0.1 search.iterations=20
 exit status: 0 written, 2 bad options (one line says what is wrong), 130 interrupted, 1 failed (the best is written)"""
 
 
@@ -92,7 +92,8 @@ def _search(arguments: Sequence[str]) -> int:
     print(
         f"score on the training samples: {found.score:.2f} with the found budgets, {found.uniform:.2f} with uniform "
         f"ones, after {found.evaluations} evaluations (what they are worth shows on other samples only).\nUse them:  "
-        f"python run.py method=[snapkv,evolkv] methods.evolkv.budget_file={path} ratio={arm.ratio_text} baseline=snapkv"
+        f"python run.py 'method=[snapkv,evolkv]' methods.evolkv.budget_file={path} ratio={arm.ratio_text} "
+        "baseline=snapkv"
     )
     return status
 

@@ -23,8 +23,8 @@ all_classes, length (LongBench-E under pred_e/, file names without _e). Cells th
 written; each is told.
 
 examples:
-  python scripts/export.py results/default/smollm2
-  python scripts/export.py results/table1/* --out longbench && python scripts/score.py longbench/pred/llama31-selkv-0.25
+  selkv export results/default/smollm2
+  selkv export results/table1/* --out longbench && selkv score longbench/pred/llama31-selkv-0.25
 exit status: 0 exported, 1 with holes, 2 bad input (one line says what is wrong)"""
 
 OTHER = "give --out FOLDER"

@@ -129,7 +129,8 @@ def _grid(table: Table, name: str, columns: Sequence[Column], foot: tuple[str, .
 def _task(table: Table, index: int) -> Column:
     dataset = table.tasks[index]
     task = task_of(dataset)
-    column = _column(table, task.category, dataset, task.short or SHORT[task.name], lambda row: row.scores[index])
+    short = task.short or SHORT.get(task.name, task.name)
+    column = _column(table, task.category, dataset, short, lambda row: row.scores[index])
     signs = [HOLE if 0 < row.scored[index] < table.selected[index] else "" for row in table.rows]
     cells = tuple(cell._replace(sign=sign) for cell, sign in zip(column.cells, signs, strict=True))
     counts = (min(row.scored[index] for row in table.rows), table.selected[index], table.expected[index])

@@ -147,7 +147,7 @@ def quantized(wanted: dict[str, Any]) -> Any:
     except (TypeError, ValueError) as reason:
         raise UserError(f"model.quantization={wanted}: {reason}") from None
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError("model.quantization needs bitsandbytes; run: pip install 'selkv[quantized]'")
+        raise UserError("model.quantization needs bitsandbytes; run: pip install bitsandbytes")
     return config
 
 

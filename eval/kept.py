@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.records import Positions
 
-def pack(positions: Sequence[NDArray[np.int64]], n: int) -> dict[str, Any]:
+
+def pack(positions: Sequence[NDArray[np.int64]], n: int) -> Positions:
     """Positions of all layers as text.
 
     Parameters

@@ -13,6 +13,7 @@ import yaml
 
 from eval.arms import Arm
 from eval.config import RunPlan
+from eval.outputs import writing
 from eval.sample import Benchmark
 from eval.view import MANIFEST
 from selkv.errors import unknown
@@ -93,12 +94,13 @@ def manifest_of(
 
 def write(folder: Path, manifest: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Write ``manifest.json`` and ``config.yaml`` whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {
         MANIFEST: json.dumps(manifest, indent=1, ensure_ascii=False, default=str) + "\n",
         "config.yaml": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
     }
-    for name, text in texts.items():
-        part = folder / f"{name}.part"
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, folder / name)
+    with writing(folder, "give results=FOLDER"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            part = folder / f"{name}.part"
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, folder / name)

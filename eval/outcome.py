@@ -1,12 +1,12 @@
 """What became of a cell, and its record."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from eval.arms import Arm
 from eval.cells import Unit
 from eval.kept import pack
-from eval.records import Record
+from eval.records import Fidelity, Record
 from selkv.fidelity import loops
 from selkv.method import Method, hyperparameters
 from selkv.prefill import Prefill
@@ -80,7 +80,7 @@ def record_of(
         batch_seconds=round(cell.seconds, 4),
         batch_rows=cell.rows,
         seconds=round(seconds, 4),
-        fidelity=cell.fidelity,
+        fidelity=cast(Fidelity | None, cell.fidelity),
         looped=loops(cell.text),
         positions=pack([kept.positions.numpy(force=True) for kept in cell.summary], state.n)
         if unit.traced and state is not None and cell.error is None

@@ -7,12 +7,33 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, ClassVar
 
-from eval.typecheck import fields_misfit, whole_text
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from eval.typecheck import first_fault
 from selkv.errors import UserError
+
+
+class Fidelity(TypedDict, total=False):
+    """What a record's `fidelity` holds."""
+
+    kl: float
+    agreement: float
+    perplexity_ratio: float
+    divergence: int | None
+    attention_error: list[float]
+
+
+class Positions(TypedDict):
+    """What a record's `positions` holds."""
+
+    n: int
+    heads: int
+    layers: list[str]
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,8 @@ class Record:
         Traceback of a cell that failed; its prediction is then empty and it is never scored.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")  # a line of another version is told
+
     key: str
     model: str
     data: str
@@ -92,32 +115,13 @@ class Record:
     batch_seconds: float = 0.0
     batch_rows: int = 1
     seconds: float = 0.0
-    fidelity: dict[str, Any] | None = None
+    fidelity: Fidelity | None = None
     looped: bool = False
-    positions: dict[str, Any] | None = None
+    positions: Positions | None = None
     error: str | None = None
 
 
-class Fidelity(TypedDict, total=False):
-    """What a record's `fidelity` holds."""
-
-    kl: float
-    agreement: float
-    perplexity_ratio: float
-    divergence: int | None
-    attention_error: list[float]
-
-
-class Positions(TypedDict):
-    """What a record's `positions` holds."""
-
-    n: int
-    heads: int
-    layers: list[str]
-
-
-TYPES = get_type_hints(Record) | {"fidelity": Fidelity | None, "positions": Positions | None}
-REQUIRED = {each.name for each in fields(Record) if each.default is MISSING and each.default_factory is MISSING}
+_RECORD = TypeAdapter(Record)
 
 
 def cell_key(parts: Mapping[str, Any]) -> str:
@@ -149,25 +153,13 @@ def read(path: Path) -> Iterator[Record]:
         if not line:
             continue
         try:
-            record = _record(json.loads(line))
-            if not whole_text(line):
-                raise ValueError("half a character: a surrogate without its pair")
-            yield record
-        except (ValueError, RecursionError) as problem:
+            yield _RECORD.validate_json(line, strict=True)
+        except ValidationError as problem:
             if number == len(lines):  # no newline after it: it was being written
                 return
-            raise UserError(f"{path}:{number} is not a record ({problem}); remove that line to redo its cell") from None
-
-
-def _record(values: Any) -> Record:
-    """The record that a line holds; ValueError says what is wrong with it."""
-    if not isinstance(values, dict):
-        raise ValueError(f"a JSON object is needed, not {type(values).__name__}")
-    if unknown := sorted(values.keys() - TYPES.keys()):
-        raise ValueError(f"{unknown[0]} is no field of this version's records")
-    if fault := fields_misfit(values, TYPES, REQUIRED):
-        raise ValueError(fault)
-    return Record(**values)
+            raise UserError(
+                f"{path}:{number} is not a record ({first_fault(problem)}); remove that line to redo its cell"
+            ) from None
 
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:

@@ -56,9 +56,8 @@ def run(plan: RunPlan) -> int:
     show(plan, folder)
     if failed:
         return 1
-    print("Worth trying next:")
-    for command, what in NEXT:
-        print(f"  {command:<67} {what}")
+    if plan.events is None:
+        print("Worth trying next:", *(f"  {command:<67} {what}" for command, what in NEXT), sep="\n")
     return 0
 
 
@@ -145,7 +144,7 @@ def show(plan: RunPlan, folder: Path) -> None:
         rebuild([view], folder, options)
     else:
         tables.write_tables(view, folder, options)
-    console = Console()
+    console = Console(stderr=plan.events is not None)  # standard output is for the events
     console.print(tables.console(view, options))
     tracking.log(plan, folder, view)
     files = "table.md, table.csv, table.tex, scores.csv" + (", report.html, plots" if plan.report else "")

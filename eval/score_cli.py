@@ -26,9 +26,9 @@ rows than the task has, are reported. Category and overall averages are means ov
 LongBench-E a task counts with the mean of its filled length buckets, and an empty bucket is NaN (--json: null).
 
 examples:
-  python scripts/score.py pred/llama2-7b-chat-4k
-  python scripts/score.py pred_e/rwkv --longbench-e --code-sim levenshtein
-  python scripts/score.py pred/mine --json > scores.json
+  selkv score pred/llama2-7b-chat-4k
+  selkv score pred_e/rwkv --longbench-e --code-sim levenshtein
+  selkv score pred/mine --json > scores.json
 exit status: 0 scored, 2 bad input (one line says which file and line)"""
 
 Score = float | dict[str, float]

@@ -29,7 +29,7 @@ def require(tracker: str | None) -> None:
     """Raise UserError, before any work, where the tracker's package is missing."""
     if tracker is not None and importlib.util.find_spec(tracker) is None:
         raise UserError(
-            f"tracking={tracker} needs its package; run: pip install 'selkv[{tracker}]', or use tracking=null"
+            f"tracking={tracker} needs its package; run: pip install {tracker}, or use tracking=null"
         )
 
 

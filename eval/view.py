@@ -4,7 +4,9 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from eval.records import Record, cells_file, latest, read
 from eval.typecheck import misfit

@@ -52,6 +52,7 @@ WORDS = {
     "a valid string": "text",
     "a valid boolean": "true or false",
     "a valid dictionary": "a mapping",
+    "an object": "a mapping",
     "a valid list": "a list",
     "String should have at least 1 character": "text that is not empty",
     "List should have at least 1 item after validation, not 0": "a list that is not empty",
@@ -78,7 +79,7 @@ def checked(value: object, kind: Any) -> Any:
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as problem:
-        reasons = [_told(error["msg"]) for error in problem.errors()]
+        reasons = [told(error["msg"]) for error in problem.errors()]
         null = ["null"] if NoneType in get_args(kind) and "null" not in reasons else []
         raise ValueError(f"must be {' or '.join(dict.fromkeys(reasons + null))}") from None
 
@@ -88,7 +89,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
 
 
-def _told(message: str) -> str:
+def told(message: str) -> str:
+    """Pydantic's message in the words of a command line, to follow ``must be``."""
     for opening in ("Input should be ", "Value error, must be "):
         message = message.removeprefix(opening)
     message = message.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")

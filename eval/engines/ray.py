@@ -81,7 +81,7 @@ def connected(plan: RunPlan) -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("engine=ray needs Ray; run: pip install 'selkv[ray]', or use engine=local") from None
+        raise UserError("engine=ray needs Ray; run: pip install ray, or use engine=local") from None
     if not ray.is_initialized():
         try:
             ray.init(address=plan.engine["address"], log_to_driver=False, include_dashboard=False)

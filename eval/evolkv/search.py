@@ -125,7 +125,7 @@ def library() -> Any:
     try:
         import cma
     except ModuleNotFoundError as error:
-        raise UserError("the search needs the package cma; install it: pip install 'selkv[search]'") from error
+        raise UserError("the search needs the package cma; install it: pip install cma") from error
     return cma
 
 

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import yaml
+from typing_extensions import TypedDict
 
 from eval.arguments import Parser
 from eval.report import rebuild
@@ -23,9 +23,9 @@ EPILOG = """\
 Writes report.html (one file, works offline), table.md, table.csv, table.tex, scores.csv and plots/.
 
 examples:
-  python scripts/report.py results/default/smollm2
-  python scripts/report.py results/table1/llama31 --baseline snapkv --intervals
-  python scripts/report.py results/table1/llama31 results/ratio_sweep/llama31 --output results/llama31
+  selkv report results/default/smollm2
+  selkv report results/table1/llama31 --baseline snapkv --intervals
+  selkv report results/table1/llama31 results/ratio_sweep/llama31 --output results/llama31
 exit status: 0 written, 2 bad input (one line says what is wrong)"""
 
 

@@ -79,7 +79,7 @@ def _tokens(row: list[Record | None]) -> int:
 
 
 def _fidelity(record: Record, measure: Fidelity) -> float | None:
-    value = (record.fidelity or {}).get(measure.key)
+    value: Any = (record.fidelity or {}).get(measure.key)
     value = _mean(value) if isinstance(value, list) else value
     return None if value is None else _short(measure.factor * value)
 

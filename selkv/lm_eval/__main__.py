@@ -19,7 +19,7 @@ def main() -> int:
 
             importlib.import_module("selkv.lm_eval.model")  # registers the model
         except ImportError as problem:  # lm_eval itself, or one of its dependencies
-            hint = "run: pip install 'selkv[lm-eval]'"
+            hint = "run: pip install lm_eval"
             raise UserError(f"selkv.lm_eval needs the package lm_eval, complete ({problem}); {hint}") from problem
         cli_evaluate()
     except UserError as error:

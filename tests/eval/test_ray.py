@@ -9,7 +9,7 @@ import pytest
 from eval.runner import run
 from tests.eval.runs import cells, outcome, plan, save_model
 
-ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'selkv[ray]')")
+ray = pytest.importorskip("ray", reason="Ray is not installed (pip install ray)")
 
 ENGINE = ("engine=ray", "engine.workers=2", "limit=4")
 

@@ -168,6 +168,17 @@ def test_unwritable_folder_is_one_line(model, tmp_path):
         run(plan(model, tmp_path / "file", "method=selkv"))
 
 
+@pytest.mark.parametrize("place", ["default", "default/tiny", "default/tiny/manifest.json/"])
+def test_a_folder_that_cannot_hold_the_run_is_one_line(model, tmp_path, place):
+    if place.endswith("/"):
+        (tmp_path / place).mkdir(parents=True)
+    else:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        run(plan(model, tmp_path, "method=selkv"))
+
+
 def test_an_arm_that_breaks_the_prefill_takes_no_other_along(model, tmp_path, monkeypatch, capsys):
     original = eval.worker.prefill
 
