@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 from selkv.named import OWN, configs, existing, folders
 
 if TYPE_CHECKING:  # --help must not wait for Hydra
@@ -18,37 +18,32 @@ if TYPE_CHECKING:  # --help must not wait for Hydra
 FULL_ERROR = "HYDRA_FULL_ERROR"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Run what the command line asks for.
 
     Parameters
     ----------
-    argv : sequence of str, optional
-        Arguments without the program's name; by default those of the process.
+    arguments : list of str
+        Without the program's name.
 
     Returns
     -------
     int
         0; 1 where a cell failed; 2 for a user's mistake (one line on standard error); 130 after Ctrl-C.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        arguments = own_configs(arguments)
-        if {"-h", "--help"} & set(arguments):
-            from eval.help import page
+    arguments = own_configs(arguments)
+    if {"-h", "--help"} & set(arguments):
+        from eval.help import page
 
-            print(page())
-            return 0
-        if "--version" in arguments:
-            from selkv import __version__
+        print(page())
+        return 0
+    if "--version" in arguments:
+        from selkv import __version__
 
-            print(f"selkv {__version__}")
-            return 0
-        return _hydra(arguments)
-    except UserError as error:
-        return _told(error)
-    except KeyboardInterrupt:
-        return 130
+        print(f"selkv {__version__}")
+        return 0
+    return _hydra(arguments)
 
 
 def _told(error: UserError) -> int:

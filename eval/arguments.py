@@ -1,7 +1,6 @@
 """Command lines in argparse's style, with mistakes told in one line; and ``key=value`` options that are YAML."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -21,18 +20,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with 2 and one line on standard error."""
         self.exit(2, f"error: {message}; see --help\n")
-
-
-def told(work: Callable[[], None]) -> int:
-    """Exit status of a script's work: 0, 2 after one line for a mistake of the user's, 130 after Ctrl-C."""
-    try:
-        work()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def whole(least: int) -> Callable[[str], int]:

@@ -1,7 +1,6 @@
 """Command line of the comparison: runs beside published numbers."""
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from eval.arguments import Parser
 from eval.compare import INSIDE, NOT, OTHER_MODEL, OUTSIDE, Verdict, compare, read_references
 from eval.grid import number
 from eval.view import load
-from selkv.errors import UserError
+from selkv.errors import command
 
 EPILOG = """\
 inside: the published number lies in the run's 95 % bootstrap interval (of the score, or of the paired difference of
@@ -29,14 +28,11 @@ exit status: 0 compared, 2 bad input (one line says what is wrong)"""
 STYLES = {INSIDE: "green", OUTSIDE: "red"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Compare and print; returns the exit status."""
-    options = parse(argv)
-    try:
-        verdicts = compare([load(run) for run in options.runs], read_references(options.reference))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parse(arguments)
+    verdicts = compare([load(run) for run in options.runs], read_references(options.reference))
     console = Console()
     models = {verdict.reference.model for verdict in verdicts if verdict.reason != OTHER_MODEL}
     told = [verdict for verdict in verdicts if verdict.reference.model in models]
@@ -46,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser("compare", "Put runs beside published numbers.", EPILOG)
+    parser = Parser("selkv compare", "Put runs beside published numbers.", EPILOG)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder like results/<experiment>/<model>")
     parser.add_argument(
         "--reference",
@@ -57,7 +53,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="CSV files with published numbers (default: all of results/reference)",
     )
-    return parser.parse_args(argv)
+    return parser.parse_args(arguments)
 
 
 def table(verdicts: Sequence[Verdict]) -> RenderableType:

@@ -1,7 +1,6 @@
 """Command line of the doctor: is everything there that a run needs, and does each prompt look as it should?"""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -9,7 +8,7 @@ from rich.markup import escape
 
 from eval.config import RunPlan
 from eval.sample import Benchmark
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 
 HELP = """\
 Usage: selkv doctor [KEY=VALUE ...]      the same options as python run.py
@@ -34,19 +33,15 @@ class Check(NamedTuple):
     problem: str = ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Check and print; returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
     from eval.app import plan_of
 
-    try:
-        plan = plan_of(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    plan = plan_of(arguments)
     console, red = Console(soft_wrap=True), 0
     for check in checks(plan):
         red += bool(check.problem)

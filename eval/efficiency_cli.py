@@ -8,7 +8,7 @@ from eval.arguments import yaml_options
 from eval.arms import written
 from eval.config import whole_number
 from eval.outputs import claim, writing
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 
 if TYPE_CHECKING:  # --help must not wait for torch
     from eval.config import RunPlan
@@ -84,20 +84,18 @@ def _lengths(given: Any) -> list[int]:
     return sorted(set(values))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Measure, show and write; returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
     from eval.app import plan_of
 
+    request = request_of(arguments)
+    plan = plan_of(request.overrides)
     try:
-        request = request_of(arguments)
-        measure(plan_of(request.overrides), request)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        measure(plan, request)
     except KeyboardInterrupt:
         print("\ninterrupted; the lengths measured so far are written.", file=sys.stderr)
         return 130

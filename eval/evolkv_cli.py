@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eval.arguments import yaml_options
 from eval.evolkv.search import Found, Search, Undecoded, groups, library, search
 from eval.outputs import claim, writing
-from selkv.errors import UserError, unknown
+from selkv.errors import UserError, command, unknown
 
 if TYPE_CHECKING:
     from eval.arms import Arm
@@ -53,17 +53,13 @@ class Options(Search):
             raise UserError(f"search.output={self.output} is no file; give search.output=FILE.json, or null")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Search and write the budget file; returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
-    try:
-        return _search(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return _search(arguments)
 
 
 def _search(arguments: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from eval.outputs import writing
 from eval.records import Record
 from eval.tasks import base_name
 from eval.view import View, load
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 
 DESCRIPTION = """\
 Write the predictions of runs in the layout of LongBench's pred.py, so that its official scorer, or anyone's, reads
@@ -30,26 +29,23 @@ exit status: 0 exported, 1 with holes, 2 bad input (one line says what is wrong)
 OTHER = "give --out FOLDER"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Export runs; returns the exit status."""
-    parser = Parser("export", DESCRIPTION, EPILOG)
+    parser = Parser("selkv export", DESCRIPTION, EPILOG)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder like results/<experiment>/<model>")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", default=Path("."), help="where pred/ is made (default: here)"
     )
-    options = parser.parse_args(argv)
-    try:
-        files = gathered([load(run) for run in dict.fromkeys(options.runs)], options.out)
-        for path, (rows, missing) in files.items():
-            if rows:
-                with writing(path, OTHER):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text("".join(rows), encoding="utf-8", newline="\n")
-            told = f"{len(rows)} rows" if rows else "not written"
-            print(f"{path}: {told}" + (f", {missing} missing" if missing else ""))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parser.parse_args(arguments)
+    files = gathered([load(run) for run in dict.fromkeys(options.runs)], options.out)
+    for path, (rows, missing) in files.items():
+        if rows:
+            with writing(path, OTHER):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(rows), encoding="utf-8", newline="\n")
+        told = f"{len(rows)} rows" if rows else "not written"
+        print(f"{path}: {told}" + (f", {missing} missing" if missing else ""))
     return 1 if any(missing for _, missing in files.values()) else 0
 
 

@@ -15,7 +15,7 @@ from eval.arguments import Parser
 from eval.predictions import Predictions, read_folder
 from eval.scoring import BUCKETS, NAMES, PERCENT, Scoring, score_buckets, score_dataset
 from eval.tasks import CATEGORIES, TASKS
-from selkv.errors import UserError
+from selkv.errors import command
 
 EPILOG = """\
 DIR holds one <dataset>.jsonl a task, one prediction a line, as LongBench's pred.py writes it:
@@ -34,17 +34,14 @@ exit status: 0 scored, 2 bad input (one line says which file and line)"""
 Score = float | dict[str, float]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Score a folder and print the result; returns the exit status."""
-    options = parse(argv)
-    try:
-        scoring = Scoring(options.scoring, options.code_sim)
-        files = read_folder(options.folder, options.longbench_e)
-        summary = summarise(files, scoring, options.longbench_e)
-        warnings = [warning for file in files for warning in complaints(file, scoring, options.longbench_e)]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parse(arguments)
+    scoring = Scoring(options.scoring, options.code_sim)
+    files = read_folder(options.folder, options.longbench_e)
+    summary = summarise(files, scoring, options.longbench_e)
+    warnings = [warning for file in files for warning in complaints(file, scoring, options.longbench_e)]
     if options.json:
         print(json.dumps(_nan_to_null(summary), indent=2, ensure_ascii=False))
     else:
@@ -56,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser("score", "Score a folder of LongBench predictions, anyone's, without a model.", EPILOG)
+    parser = Parser("selkv score", "Score a folder of LongBench predictions, anyone's, without a model.", EPILOG)
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder with the prediction files")
     parser.add_argument(
         "--longbench-e", action="store_true", help="the rows are LongBench-E's: scores by length 0-4k, 4-8k, 8k+"
@@ -78,7 +75,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "(default: official)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: scores, categories, average, counts")
-    return parser.parse_args(argv)
+    return parser.parse_args(arguments)
 
 
 def summarise(files: Sequence[Predictions], scoring: Scoring, longbench_e: bool) -> dict[str, Any]:

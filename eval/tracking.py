@@ -28,9 +28,7 @@ PARAM_LENGTH = 500  # of its older servers
 def require(tracker: str | None) -> None:
     """Raise UserError, before any work, where the tracker's package is missing."""
     if tracker is not None and importlib.util.find_spec(tracker) is None:
-        raise UserError(
-            f"tracking={tracker} needs its package; run: pip install {tracker}, or use tracking=null"
-        )
+        raise UserError(f"tracking={tracker} needs its package; run: pip install {tracker}, or use tracking=null")
 
 
 def log(plan: RunPlan, folder: Path, view: View) -> None:

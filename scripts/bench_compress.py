@@ -17,11 +17,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
-from eval.arguments import Parser, told, whole
+from eval.arguments import Parser, whole
 from eval.choices import choices
 from eval.memory import require
 from selkv.budget import kept_per_head, parse_ratio
-from selkv.errors import UserError, unknown
+from selkv.errors import UserError, command, unknown
 from selkv.method import Method
 from selkv.named import method_named
 from selkv.state import LayerState, Needs
@@ -71,7 +71,7 @@ def seconds(method: Method, layer: LayerState, ratio: Fraction) -> float:
     return time.perf_counter() - begin
 
 
-def shape_of() -> argparse.Namespace:
+def shape_of(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line.
 
     Raises
@@ -94,7 +94,7 @@ def shape_of() -> argparse.Namespace:
         default=5,
         help="rounds over all methods, of which each one's fastest counts (default: %(default)s)",
     )
-    shape = parser.parse_args()
+    shape = parser.parse_args(arguments)
     if shape.heads % shape.kv_heads:
         raise UserError(f"--heads {shape.heads} is no multiple of --kv-heads {shape.kv_heads}")
     if shape.d % 2:
@@ -102,8 +102,9 @@ def shape_of() -> argparse.Namespace:
     return shape
 
 
-def main() -> None:
-    shape = shape_of()
+@command
+def main(arguments: list[str]) -> int:
+    shape = shape_of(arguments)
     chosen = dict(methods(["snapkv"])) | dict(methods(shape.method))
     needs = {name: method.needs(shape.n, kept_per_head(shape.n, shape.ratio)) for name, method in chosen.items()}
     require(8 * shape.n * shape.d * shape.kv_heads, torch.device("cpu"), f"a layer of {shape.n} tokens")
@@ -118,7 +119,8 @@ def main() -> None:
         print(
             f"| {name} | {1000 * fastest[name]:.0f} | {fastest[name] / fastest['snapkv']:.2f} | {queries} |", flush=True
         )
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(told(main))
+    sys.exit(main())

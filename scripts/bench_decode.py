@@ -7,7 +7,7 @@ process, with buffers sized once.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 import torch
 import torch.nn.functional as F
 
-from eval.arguments import Parser, told, whole
+from eval.arguments import Parser, whole
 from eval.efficiency.measure import spread, timed
 from eval.efficiency.models import Shape, random_model
 from eval.efficiency.roofline import decode_work, measured_rates
@@ -28,6 +28,7 @@ from selkv.budget import parse_ratio
 from selkv.cache import CompressedCache
 from selkv.compression import Job, compressed_cache
 from selkv.decode import Stop, greedy
+from selkv.errors import command
 from selkv.full import Full
 from selkv.prefill import Prefill
 from selkv.selkv import SelKV
@@ -82,7 +83,7 @@ def bare_step(model: Any, cache: CompressedCache) -> Callable[[], None]:
     return step
 
 
-def options_of() -> Any:
+def options_of(arguments: Sequence[str]) -> Any:
     """Read the command line."""
     parser = Parser("bench_decode", str(__doc__))
     parser.add_argument("--n", type=whole(WINDOW), default=32768, help="prompt tokens (default: %(default)s)")
@@ -94,11 +95,12 @@ def options_of() -> Any:
         "--repeats", type=whole(1), default=5, help="timed repeats after one to warm up (default: %(default)s)"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    options = options_of()
+@command
+def main(arguments: list[str]) -> int:
+    options = options_of(arguments)
     shape, device = Shape(), default_device(options.device, "--device")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     cache = 2 * shape.layers * shape.kv_heads * shape.head_dim * options.n * dtype.itemsize
@@ -130,7 +132,8 @@ def main() -> None:
         )
     full, small = (median[name].median for name in jobs)
     print(f"decoding at ratio {options.ratio}: {full / small:.2f} times the full cache's rate")
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(told(main))
+    sys.exit(main())

@@ -13,9 +13,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
-from eval.arguments import Parser, told, whole
+from eval.arguments import Parser, whole
 from eval.efficiency.grids import Bench, bench, opened, texts
 from eval.efficiency.measure import peak, timed
+from selkv.errors import command
 
 GRID = [
     "method=[full,selkv,snapkv,streamingllm,pyramidkv,chunkkv]",
@@ -68,7 +69,8 @@ def memory(arms: Bench, before: int, limit: int) -> None:
     )
 
 
-def main() -> None:
+@command
+def main(arguments: list[str]) -> int:
     parser = Parser("bench_grid", str(__doc__))
     parser.add_argument("override", nargs="*", help="options of run.py: method=[...] ratio=[...] model=...")
     parser.add_argument("--tokens", type=whole(1), default=2000, help="length of the prompts (default: %(default)s)")
@@ -77,13 +79,14 @@ def main() -> None:
     parser.add_argument(
         "--memory", type=whole(1), metavar="MIB", help="measure the peak under this batch budget instead"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     arms = bench([*GRID, *options.override], options.tokens, options.new_tokens)
     if options.memory:
         memory(arms, psutil.Process().memory_info().rss - arms.worker.weight_bytes, options.memory * MIB)
     else:
         compare(arms, options.cells)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(told(main))
+    sys.exit(main())

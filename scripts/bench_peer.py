@@ -22,14 +22,14 @@ import torch
 from transformers import AutoModelForCausalLM, pipeline
 
 from baselines.kvpress import press_of
-from eval.arguments import Parser, told, whole
+from eval.arguments import Parser, whole
 from eval.cells import Unit
 from eval.efficiency.grids import Bench, bench, texts
 from eval.efficiency.measure import timed
 from eval.identity import model_options
 from eval.prompts import Protocol, encode
 from selkv.attention import NAME
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 
 # The same method on both sides; SelKV, ours on both, runs in kvpress's pipeline through `SelKVPress`.
 PRESSES = {
@@ -115,7 +115,7 @@ def compare(name: str, peer: Peer, arms: Sequence[int], units: Sequence[Unit], r
     )
 
 
-def options_of() -> Any:
+def options_of(arguments: Sequence[str]) -> Any:
     """Read the command line."""
     parser = Parser("bench_peer", str(__doc__))
     parser.add_argument("override", nargs="*", help="options of run.py: model=... and so on")
@@ -128,14 +128,15 @@ def options_of() -> Any:
     parser.add_argument(
         "--cells", type=whole(1), help="cells of (c) to send through kvpress, drawn at random (default: all)"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if find_spec("kvpress") is None:
         raise UserError("kvpress is not installed here; make test-peers makes .venv-peers, whose Python has it")
     return options
 
 
-def main() -> None:
-    options = options_of()
+@command
+def main(arguments: list[str]) -> int:
+    options = options_of(arguments)
     ratios = f"ratio=[{','.join(map(str, [*map(float, RATIOS), float(ONE)]))}]"
     arms = bench([*SAME, ratios, *options.override], options.tokens, options.new_tokens, compress="context")
     peer, unit = Peer(arms), arms.units[0]
@@ -149,7 +150,8 @@ def main() -> None:
     compare("(a) snapkv at 0.25", peer, rows(["snapkv"], [ONE]), [unit], options.repeats, None)
     compare("(b) 7 methods at 0.25", peer, rows(["full", "selkv", *PRESSES], [ONE]), [unit], options.rounds, None)
     compare("(c) 5 methods at 9 ratios", peer, rows(EVERYWHERE, RATIOS), [unit], options.rounds, options.cells)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(told(main))
+    sys.exit(main())

@@ -2,10 +2,9 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
 
 from selkv import __version__
-from selkv.errors import UserError, unknown
+from selkv.errors import command, unknown
 
 COMMANDS = {
     "run": ("eval.app", "compress, generate, score: the same as python run.py"),
@@ -19,25 +18,20 @@ COMMANDS = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Run a subcommand and return its exit status; without one, or with ``--help``, list them."""
-    name, *arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         print("Usage: selkv COMMAND ...     (selkv COMMAND --help tells more)\n")
-        print("\n".join(f"  {command:12}{text}" for command, (_, text) in COMMANDS.items()))
+        print("\n".join(f"  {each:12}{text}" for each, (_, text) in COMMANDS.items()))
         return 0
     if name == "--version":
         print(f"selkv {__version__}")
         return 0
-    try:
-        if name not in COMMANDS:
-            raise unknown("command", name, COMMANDS)
-        return importlib.import_module(COMMANDS[name][0]).main(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    return importlib.import_module(COMMANDS[name][0]).main(rest)
 
 
 if __name__ == "__main__":

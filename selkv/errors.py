@@ -1,7 +1,11 @@
 """The one exception that users see: a single line that names the thing, the value, the choices and the fix."""
 
 import difflib
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Protocol
 
 
 class UserError(Exception):
@@ -32,3 +36,35 @@ def unknown(thing: str, value: object, choices: Iterable[str], fix: str = "") ->
     close = difflib.get_close_matches(str(value), names, n=1)
     hint = fix or (f"Did you mean {close[0]!r}?" if close else "")
     return UserError(f"unknown {thing} {str(value)!r}; choose from: {', '.join(names)}. {hint}".rstrip())
+
+
+class Main(Protocol):
+    """A command: takes its arguments, by default those of the process, and returns the exit status."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Run it."""
+
+
+def command(work: Callable[[list[str]], int]) -> Main:
+    """Make a command's main of its work: arguments in, exit status out.
+
+    It returns what the work returns, or 2 after one line on standard error for a UserError, 130 after Ctrl-C, 141 where
+    the reader of its output has gone (``| head``).
+    """
+
+    @wraps(work)
+    def main(argv: Sequence[str] | None = None) -> int:
+        try:
+            status = work(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()  # here, and not when Python ends
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            return 130
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to fail at exit
+            return 141
+        return status
+
+    return main

@@ -1,7 +1,5 @@
 """Command line of the report: runs in, tables, plots and ``report.html`` out, from the records alone."""
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -12,7 +10,7 @@ from eval.report import rebuild
 from eval.tables import Options
 from eval.typecheck import misfit
 from eval.view import ANEW, View, load
-from selkv.errors import UserError
+from selkv.errors import UserError, command
 
 DESCRIPTION = """\
 Write the tables, the plots and report.html of one or more runs again, from their records: no model is loaded and
@@ -35,9 +33,10 @@ class Config(TypedDict, total=False):
     baseline: str | None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: list[str]) -> int:
     """Rebuild everything that is derived from the records of some runs; returns the exit status."""
-    parser = Parser("report", DESCRIPTION, EPILOG)
+    parser = Parser("selkv report", DESCRIPTION, EPILOG)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folder like results/<experiment>/<model>")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="where to write (default: RUN; with several, results/merged)"
@@ -46,16 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--baseline", metavar="METHOD", help="what the paired tests compare with, besides full (default: the run's own)"
     )
     parser.add_argument("--intervals", action="store_true", help="add the paired statistics to the tables")
-    options = parser.parse_args(argv)
-    try:
-        views = [load(run) for run in dict.fromkeys(options.runs)]
-        home = views[0].folder.resolve().parent.parent
-        folder = options.output or (views[0].folder if len(views) == 1 else home / "merged")
-        baseline = options.baseline or next(filter(None, map(configured_baseline, views)), None)
-        written = rebuild(views, folder, Options(baseline=baseline, intervals=options.intervals))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parser.parse_args(arguments)
+    views = [load(run) for run in dict.fromkeys(options.runs)]
+    home = views[0].folder.resolve().parent.parent
+    folder = options.output or (views[0].folder if len(views) == 1 else home / "merged")
+    baseline = options.baseline or next(filter(None, map(configured_baseline, views)), None)
+    written = rebuild(views, folder, Options(baseline=baseline, intervals=options.intervals))
     for path in written:
         if path.suffix != ".svg":
             print(path)

@@ -176,13 +176,13 @@ def test_evolkv_reads_its_budget_file_into_its_weights(tmp_path: Path) -> None:
 def test_evolkv_names_a_broken_budget_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "budgets.json"
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"budgets\.json.*evolkv_search"):
+    with pytest.raises(ValueError, match=r"budgets\.json.*selkv search"):
         EvolKV(budget_file=str(file))
 
 
 def test_evolkv_without_budgets_says_how_to_make_them(tmp_path: Path) -> None:
     for options in ({}, {"budget_file": str(tmp_path / "none.json")}, {"budget_file": "x", "weights": (1.0,)}):
-        with pytest.raises(ValueError, match=r"python scripts/evolkv_search\.py model="):
+        with pytest.raises(ValueError, match=r"selkv search model="):
             EvolKV(**options)
     with pytest.raises(UserError, match="weights for 3 layers and the model has 4"):
         EvolKV(weights=(1.0, 1.0, 1.0)).budgets(stack(4, 90), HALF)

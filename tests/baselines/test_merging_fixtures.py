@@ -97,7 +97,7 @@ def test_kvcache_factory_snapkv_pivotal(shared):
     data = golden(shared, "kvcf_snapkv_pivot_gqa")
     layer = build(data["keys"], data["values"], data["queries"], window=8)
     method = LookM(selection="snapkv", window=8, recent=8, sinks=0)
-    plain = replace(method, gate=2.0).compress(layer, 36)
+    plain = replace(method, gate=1.0).compress(layer, 36)
     merged = method.compress(layer, 36)
     slots = torch.cdist(data["keys_out_evict_only"], plain.keys).argmin(-1)  # theirs are in score order
     for name in ("keys", "values"):

@@ -73,7 +73,7 @@ def test_ratio_1_only_appends(name):
 
 @every_method
 def test_closed_gate_is_native_eviction(name):
-    method = replace(METHODS[name], gate=2.0)
+    method = replace(METHODS[name], gate=1.0)
     states, attended = decode(method, random_layer())
     for after, (keys, values) in zip(states[1:], attended, strict=True):
         for kept, before in ((after.kept.keys, keys), (after.kept.values, values)):

@@ -81,7 +81,7 @@ def test_a_task_of_its_own(tmp_path):
         ({"missing": [("selkv", "lcc", 2)]}, {}, "other samples: 1 of 6 missing in lcc"),
         ({}, {"method": "pyramidkv"}, "pyramidkv at ratio 0.25 was not run"),
         ({}, {"ratio": "0.1"}, "selkv at ratio 0.1 was not run"),
-        ({}, {"quantity": "decode tokens/s at 100k"}, "a run measures no speed: scripts/efficiency.py does"),
+        ({}, {"quantity": "decode tokens/s at 100k"}, "a run measures no speed: selkv efficiency does"),
     ],
 )
 def test_what_cannot_be_compared_says_why(tmp_path, changes, published, reason):

@@ -96,7 +96,7 @@ def test_decode_equals_full_length_reference(family):
     ]
     for mistake in wrong:
         assert (compressed_logits(family, ids, question, mistake) - expected).abs().max() > 1e-4
-    with pytest.raises(UserError, match="position 49 .* goes on at position 48"):
+    with pytest.raises(UserError, match=r"position 49 .* goes on at position 48"):
         compressed_logits(family, ids, question, kepts, shift=1)
 
 
