@@ -11,11 +11,12 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from eval.arms import Arm, arms_of, ratios_of, written
+from eval.arms import Arm, arms_of, ratios_of
 from eval.explain import unknown_key
 from eval.options import check
 from eval.tasks import ENGLISH, ROWS_E, TASKS, others, task_of
 from selkv.errors import UserError, unknown
+from selkv.values import whole_number
 
 # Tasks of the data that follow LongBench's names; other data has tasks of its own.
 TASK_SETS: dict[str, tuple[str, ...]] = {"mini": ENGLISH, "longbench": tuple(TASKS), "longbench_e": tuple(ROWS_E)}
@@ -97,13 +98,6 @@ def _check_model(model: dict[str, Any]) -> None:
                     f"model.{key}={model[key]} is ignored by model={model['name']}, whose weights come with a package; "
                     f"add model=hf for a model of your own: model=hf model.path={model['path'] or 'FOLDER_OR_HUB_ID'}"
                 )
-
-
-def whole_number(key: str, value: object, low: int) -> int:
-    """The value, if it is a whole number of at least `low`; a UserError otherwise."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise UserError(f"{key}={written(value)} is not a whole number of at least {low}, e.g. {key}={max(low, 5)}")
-    return value
 
 
 def _limit(value: Any, default: int | None) -> tuple[int | None, bool]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eval.arguments import yaml_options
 from eval.arms import written
-from eval.config import whole_number
 from eval.outputs import claim, writing
 from selkv.errors import UserError, command
+from selkv.values import whole_number
 
 if TYPE_CHECKING:  # --help must not wait for torch
     from eval.config import RunPlan

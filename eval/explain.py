@@ -62,9 +62,8 @@ def explain(error: Exception) -> UserError:
         return unknown_key(found[1] or found[2])
     if found := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=([^']*)'", text):
         key, value = found.groups()
-        return UserError(
-            f"{key}={value} has several values; write '{key}=[{value}]' for one table, or -m for one run each"
-        )
+        one = f"write '{key}=[{value}]' for one table, or " if key in LISTS else ""
+        return UserError(f"{key}={value} has several values; {one}add -m for one run each")
     if override := getattr(error, "override", None):
         return UserError(
             f"cannot read {override!r}; write key=value, a list as 'key=[a,b]', text with spaces as \"key='a b'\""

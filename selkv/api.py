@@ -10,12 +10,13 @@ from torch import Tensor
 
 from selkv.budget import kept_per_head
 from selkv.cache import CompressedCache, CompressedLayer
-from selkv.checks import known, padding, prepared, sliding, token_ids, whole_number
+from selkv.checks import known, padding, prepared, sliding, token_ids
 from selkv.compression import Job, compressed_layers, is_native, job_of, native_cache
 from selkv.errors import UserError
 from selkv.method import Method
 from selkv.prefill import Prefill, cache_argument, prefill
 from selkv.state import Kept, LayerState
+from selkv.values import whole_number
 
 First = Callable[[Tensor], Tensor]
 """Chooses the first token of every row: logits (B, V) to ids (B,)."""

@@ -1,6 +1,5 @@
 """What the library's functions are given, checked in one place: a mistake is told before anything runs."""
 
-from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -22,13 +21,6 @@ def prepared(model: Any) -> None:
             f"the model runs on attention {attention!r}, which knows no bias; call selkv.prepare(model) once, or load "
             "it with selkv.load_model(path)"
         )
-
-
-def whole_number(name: str, value: Any, low: int) -> int:
-    """The value, if it is a whole number of at least `low`; UserError otherwise."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
-        raise UserError(f"{name}={value!r} is not a whole number of at least {low}")
-    return int(value)
 
 
 def sliding(value: str) -> str:

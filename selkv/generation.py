@@ -15,9 +15,10 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from selkv.api import First, compress, highest
-from selkv.checks import prepared, token_ids, whole_number
+from selkv.checks import prepared, token_ids
 from selkv.errors import UserError
 from selkv.method import Method
+from selkv.values import whole_number
 
 
 def generate(

@@ -1,10 +1,13 @@
 """What an option's value may be: types that are declared where the option is, and checked by pydantic."""
 
 from functools import cache
+from numbers import Integral
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from selkv.errors import UserError
 
 
 def _odd(value: int) -> int:
@@ -87,6 +90,13 @@ def checked(value: object, kind: Any) -> Any:
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
+
+
+def whole_number(name: str, value: Any, low: int) -> int:
+    """The value, if it is a whole number of at least `low` (numpy's and torch's, too); UserError otherwise."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise UserError(f"{name}={value!r} is not a whole number of at least {low}, e.g. {name}={max(low, 5)}")
+    return int(value)
 
 
 def told(message: str) -> str:

@@ -181,7 +181,7 @@ def test_explored_merge_follows_its_selection():
     ragged = Merge(selection=SnapKV(window=8)).compress(layer, 49)
     assert ragged.entries == 49 and torch.equal(ragged.positions, SnapKV(window=8).compress(layer, 49).positions)
     assert bool((ragged.bias[ragged.positions < 0] == float("-inf")).all())
-    with pytest.raises(UserError, match="cannot import _target_ 'baselines.snapkv.Nothing'"):
+    with pytest.raises(UserError, match=r"cannot import _target_ 'baselines.snapkv.Nothing'"):
         Merge(selection="baselines.snapkv.Nothing")
 
 
