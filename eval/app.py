@@ -76,7 +76,7 @@ def plan_of(overrides: Sequence[str]) -> "RunPlan":
 def _hydra(overrides: Sequence[str]) -> int:
     import hydra
 
-    from eval.explain import refuse_repetitions
+    from eval.explain import note_repetitions
 
     codes: list[int] = []
 
@@ -85,7 +85,7 @@ def _hydra(overrides: Sequence[str]) -> int:
         if codes[-1] == 130:  # the runner has caught Ctrl-C and said how to continue: start no further job of -m
             raise KeyboardInterrupt
 
-    refuse_repetitions(overrides)
+    note_repetitions(overrides)
     sys.argv = [sys.argv[0], *_prepare(overrides)]
     with _explained():
         hydra.main(version_base="1.3", config_path=str(configs()), config_name="config")(job)()

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from eval.explain import refuse_repetitions
+from eval.explain import note_repetitions
 from selkv.errors import UserError
 
 
@@ -52,9 +52,9 @@ def yaml_options(arguments: Sequence[str], own: Callable[[str], bool]) -> tuple[
     Raises
     ------
     UserError
-        For several runs (``-m``), an option that is given twice, or a value that cannot be read.
+        For several runs (``-m``), or a value that cannot be read.
     """
-    refuse_repetitions(arguments)
+    note_repetitions(arguments)
     options: dict[str, Any] = {}
     rest = []
     for argument in arguments:

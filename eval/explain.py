@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -35,14 +36,15 @@ def refuse(arguments: Sequence[str]) -> None:
             raise UserError(f"unknown flag {name!r}; options are written as key=value, e.g. {example}; see --help")
 
 
-def refuse_repetitions(arguments: Sequence[str]) -> None:
-    """Raise UserError for an option that is given twice with different values: the last one would win silently."""
+def note_repetitions(arguments: Sequence[str]) -> None:
+    """Say on standard error that of an option given twice the last one counts, as in any wrapper's script."""
     given: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if equals and given.setdefault(name, value) != value:
-            fix = f"; for both write '{name}=[{given[name]},{value}]'" if name in LISTS else ""
-            raise UserError(f"{name} is given twice, {given[name]} and {value}{fix}")
+        if equals and given.get(name, value) != value:
+            both = f"; for both write '{name}=[{given[name]},{value}]'" if name in LISTS else ""
+            print(f"note: {name} is given twice, {value} is used{both}", file=sys.stderr)
+        given[name] = value
 
 
 def explain(error: Exception) -> UserError:

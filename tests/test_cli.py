@@ -173,8 +173,6 @@ MISTAKES = {
     "results=null": ["results=null", "text"],
     "results=[1]": ["results=[1]", "text"],
     "report=maybe": ["report=maybe", "true or false"],
-    "ratio=0.1 ratio=0.2": ["ratio", "twice", "ratio=[0.1,0.2]"],
-    "limit=1 limit=2": ["limit", "twice"],
     "seed=${nope}": ["nope"],
     "hydra.foo=1": ["hydra.foo", "--hydra-help"],
     "--config-dir": ["--config-dir", "method/NAME.yaml"],
@@ -237,6 +235,14 @@ def test_own_configs_are_known_everywhere(
     assert [arm.params for arm in plans[0].arms][-1] == {"window": 9}
     assert app.plan_of(["method=[mine,snapkv]"]).arms[1].method == "mine"
     assert method_named("mine", window=3).needs(100, 10).window == 3
+
+
+def test_of_an_option_given_twice_the_last_one_counts_and_that_is_said(
+    plans: list[RunPlan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(["ratio=0.1", "limit=1", "method=selkv", "ratio=0.2", "limit=1"]) == 0
+    assert capsys.readouterr().err == "note: ratio is given twice, 0.2 is used; for both write 'ratio=[0.1,0.2]'\n"
+    assert plans[0].arms[-1].ratio_text == "0.2"
 
 
 def test_method_inside_another_takes_hyperparameters(plans: list[RunPlan]) -> None:

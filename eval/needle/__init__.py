@@ -60,19 +60,12 @@ def load(
     Raises
     ------
     UserError
-        For lengths, depths or repeats that make no grid.
+        For a length that no prompt can be made for.
     """
-    for name, value, low in (("depths", depths, 2), ("repeats", repeats, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UserError(f"data.{name}={value} is not a whole number of at least {low}")
     for length in lengths:
-        if not isinstance(length, int) or not SHORTEST <= length <= LONGEST:
-            raise UserError(
-                f"data.lengths={list(lengths)}: {length} is not a whole number from {SHORTEST} to {LONGEST}"
-            )
+        if not SHORTEST <= length <= LONGEST:
+            raise UserError(f"data.lengths={list(lengths)}: {length} is not between {SHORTEST} and {LONGEST}")
     rows = tuple(_samples(seed, [Place(*place) for place in product(lengths, spaced(depths))], repeats))
-    if not rows:
-        raise UserError("data.lengths=[] makes no grid; give lengths in tokens, e.g. data.lengths=[1000,4000]")
     chosen = rows if limit is None else rows[:limit] if first else draw(rows, limit, seed)
     return Benchmark(
         name="needle",

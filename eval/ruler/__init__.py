@@ -36,8 +36,8 @@ def load(tasks: Sequence[str], limit: int, seed: int = 0, tokens: int = 4096) ->
     UserError
         For a length that no prompt can be made for.
     """
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or not SHORTEST <= tokens <= LONGEST:
-        raise UserError(f"data.tokens={tokens} is not a whole number from {SHORTEST} to {LONGEST}, e.g. 4096 or 131072")
+    if not SHORTEST <= tokens <= LONGEST:
+        raise UserError(f"data.tokens={tokens} is not between {SHORTEST} and {LONGEST}, e.g. 4096 or 131072")
     drawn = generate("ruler", RECIPES, tasks, limit, seed, tokens)
     note = (
         f"RULER's rules (arXiv 2404.06654) with texts of its own and without question answering, about {tokens} tokens "

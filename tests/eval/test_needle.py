@@ -52,10 +52,10 @@ def test_a_limit_spreads_over_the_lengths():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("data.lengths=[10]", r"data\.lengths=\[10\]: 10 is not a whole number from 256"),
-        ("data.lengths=[]", r"data\.lengths=\[\] makes no grid"),
-        ("data.depths=1", r"data\.depths=1 is not"),
-        ("data.repeats=0", r"data\.repeats=0 is not"),
+        ("data.lengths=[10]", r"data\.lengths=\[10\]: 10 is not between 256"),
+        ("data.lengths=[]", r"data\.lengths=\[\] must be a list that is not empty"),
+        ("data.depths=1", r"data\.depths=1 must be at least 2"),
+        ("data.repeats=0", r"data\.repeats=0 must be at least 1"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(option, message):

@@ -69,7 +69,6 @@ def test_command_writes_csv_table_plot_and_skips_what_does_not_fit(
         (["lengths=-5"], "lengths=-5 is not"),
         (["repeats=0"], "repeats=0 is not"),
         (["repeats=many"], "repeats='many' is not"),
-        (["repeats=3", "repeats=4"], "repeats is given twice, 3 and 4"),
         (["model=random", "head_dim=7"], "head_dim=7 is odd"),
         (["model=random", "hidden=33"], "hidden=33 is no multiple of heads=32"),
         (["model=random", "layers=0"], "layers=0 is not"),
