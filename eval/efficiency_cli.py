@@ -37,7 +37,7 @@ exit status: 0 measured, 2 bad options or no length fits (one line says why), 13
 
 NUMBERS = {"repeats": (3, 1), "new_tokens": (32, 2)}  # default, least
 SHAPE = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab")
-NARROW = 10  # columns of the table that a terminal has room for
+NARROW = ("tokens", "method", "ratio", "prefill s", "compress s", "step ms", "x full", "K/V MiB")  # fit 80 columns
 FILES = ("efficiency.md", "efficiency.csv", "efficiency.png", "efficiency.svg", "machine.json")
 ELSEWHERE = "give results=FOLDER"
 LENGTHS = [512, 1024, 2048, 4096]
@@ -150,7 +150,8 @@ def _show(rows: "Sequence[Row]") -> None:
 
     from eval.efficiency.report import HEAD, table
 
-    shown = Table(*HEAD[:NARROW], header_style="bold")
+    shown = Table(*NARROW, header_style="bold", box=None, pad_edge=False)
     for row in table(rows):
-        shown.add_row(*(cell.partition(" ±")[0] for cell in row[:NARROW]))
+        named = dict(zip(HEAD, row, strict=True))
+        shown.add_row(*(named[column].partition(" ±")[0] for column in NARROW))
     Console().print(shown)
