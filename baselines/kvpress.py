@@ -49,9 +49,7 @@ class KVPress(Method):
         if importlib.util.find_spec("kvpress") is None:
             raise UserError(f"press={self.press} needs the package kvpress; run: pip install kvpress")
         if WEIGHED in self.press and self.attention != "eager":
-            raise UserError(
-                f"press={self.press} looks at all attention weights; add attention=eager (slow)"
-            )
+            raise UserError(f"press={self.press} looks at all attention weights; add attention=eager (slow)")
         press_of(self.press, Fraction(1))
 
     def needs(self, n: int, budget: int) -> Needs:

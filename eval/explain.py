@@ -91,6 +91,7 @@ def unknown_key(key: str) -> UserError:
     siblings = [known for known in keys if parent and known.rpartition(".")[0] == parent]
     close = difflib.get_close_matches(key, keys, n=3, cutoff=0.6)
     close += [known for known in keys if known.rpartition(".")[2] == leaf and known not in close][:3]
-    allowed = siblings or close or sorted(known for known in keys if "." not in known)
+    top = sorted(known for known in keys if "." not in known)
+    allowed = siblings or (close if "." in key else top)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return UserError(f"unknown option {key!r}; choose from: {', '.join(allowed)}.{hint} See --help")

@@ -13,7 +13,7 @@ EXAMPLES = """\
   python run.py 'method=[selkv]' 'grid.selkv.alpha=[0,0.5,1]'  a labelled row per value
   python run.py methods.selkv.bucket=16                  one hyperparameter
   python run.py experiment=ablation dry_run=true         what would be done, and how long it takes
-  python run.py --config-dir mine method=valuenorm       with a folder of configs of your own: mine/method/valuenorm.yaml
+  python run.py --config-dir mine method=valuenorm       with a folder of your own configs: mine/method/valuenorm.yaml
   python run.py --cfg job                                the whole resolved config"""
 
 SECTIONS = (

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 import yaml
 
-from eval.arms import Arm
+from eval.arms import Arm, written
+from eval.choices import file_of
 from eval.config import RunPlan
 from eval.outputs import writing
 from eval.sample import Benchmark
 from eval.view import MANIFEST
 from selkv.errors import unknown
 from selkv.method import Method
+from selkv.named import read_yaml
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "hydra-core")
 
@@ -76,7 +78,7 @@ def manifest_of(
                 "version": method.version,
                 "ratio": arm.ratio_text,
                 "exact": method.exact,
-                "note": method.label,
+                "note": "; ".join(filter(None, (method.label, changes(arm)))),
             }
             for arm, method in zip(arms, methods, strict=True)
         ],
@@ -90,6 +92,17 @@ def manifest_of(
         "versions": versions(),
         "sources": benchmark.sources,
     }
+
+
+def changes(arm: Arm) -> str:
+    """Hyperparameters that differ from the method's YAML and that the label, a grid's, does not name."""
+    usual = read_yaml(file_of("method", arm.method))
+    changed = [
+        f"{key}={written(value)} instead of {written(usual.get(key))}"
+        for key, value in arm.params.items()
+        if value != usual.get(key) and f" {key}=" not in arm.label and "${" not in str(usual.get(key))
+    ]
+    return f"with {', '.join(changed)}" if changed else ""
 
 
 def write(folder: Path, manifest: Mapping[str, Any], config: Mapping[str, Any]) -> None:

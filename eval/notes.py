@@ -119,7 +119,7 @@ def _counters(view: View) -> Iterator[str]:
         if routed and not any(routed):
             idle.append(f"{arm['label']} ({arm['ratio']})")
         if max(shares, default=0) > FIRST_TOKEN:
-            sunk.append(f"{arm['label']} ({arm['ratio']}) up to {100 * max(shares):.0f} %")
+            sunk.append(f"{arm['label']} ({arm['ratio']}) up to {100 * max(shares):.1f} %")
     if idle:
         yield f"Nothing was routed, so nothing was merged: {_listed(idle)}."
     if sunk:

@@ -22,9 +22,10 @@ from selkv.errors import Missing, UserError
 from selkv.method import Method
 
 NEXT = (
-    ("python run.py 'ratio=[0.1,0.25,0.5]'", "the same methods at three ratios, from one prefill a sample"),
-    ("python run.py 'method=[full,selkv]' 'grid.selkv.alpha=[0,0.5,1]'", "an ablation grid"),
-    ("python run.py --help", "all methods, models, data and options"),
+    ("'ratio=[0.1,0.25,0.5]'", "three ratios, from one prefill per sample"),
+    ("method=selkv 'grid.selkv.alpha=[0,0.5,1]'", "an ablation grid"),
+    ("name=NAME", "another folder of results, so that this report stays"),
+    ("--help", "all methods, models, data and options"),
 )
 
 
@@ -57,7 +58,7 @@ def run(plan: RunPlan) -> int:
     if failed:
         return 1
     if plan.events is None:
-        print("Worth trying next:", *(f"  {command:<67} {what}" for command, what in NEXT), sep="\n")
+        print("Worth adding to the command:", *(f"  {option:<42} {what}" for option, what in NEXT), sep="\n")
     return 0
 
 

@@ -34,7 +34,7 @@ def test_a_table_of_four_methods_and_the_same_again_at_once(tmp_path):
     names = [next(iter(row.values())) for row in rows]
     for name in ("full", "selkv", "snapkv", "streamingllm"):
         assert name in first.stdout and any(name in str(row) for row in rows), names
-    for text in ("Results are in", "Worth trying next"):
+    for text in ("Results are in", "Worth adding to"):
         assert text in first.stdout
     assert (folder / "report.html").stat().st_size > 10_000
     cells = {path: path.read_bytes() for path in tmp_path.glob("cells/*/*/*.jsonl")}

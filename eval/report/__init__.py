@@ -72,6 +72,9 @@ def rebuild(views: Sequence[View], folder: Path, options: Options | None = None)
         )
         with writing(folder, ELSEWHERE):
             written += write_plots(run, folder / name)
+    with writing(folder, ELSEWHERE):
+        for old in {*folder.glob("plots/**/*.png"), *folder.glob("plots/**/*.svg")} - set(written):
+            old.unlink()  # of a run that was here before, with other methods or ratios
     return written
 
 

@@ -18,10 +18,10 @@ def main() -> int:
             from lm_eval.__main__ import cli_evaluate
 
             importlib.import_module("selkv.lm_eval.model")  # registers the model
-        except ImportError as problem:  # lm_eval itself, or one of its dependencies
+            cli_evaluate()
+        except ModuleNotFoundError as problem:  # lm_eval itself, or one of its dependencies, which it imports late
             hint = "run: pip install lm_eval"
             raise UserError(f"selkv.lm_eval needs the package lm_eval, complete ({problem}); {hint}") from problem
-        cli_evaluate()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -179,6 +179,15 @@ def test_a_folder_that_cannot_hold_the_run_is_one_line(model, tmp_path, place):
         run(plan(model, tmp_path, "method=selkv"))
 
 
+def test_plots_of_an_earlier_run_with_other_methods_go(model, tmp_path):
+    wide = ["method=[selkv,snapkv]", "ratio=[0.2,0.6]", "report=true", "data.tasks=[hotpotqa]", "limit=1"]
+    run(plan(model, tmp_path, *wide))
+    plots = tmp_path / "default" / "tiny" / "plots"
+    assert (plots / "score_by_ratio.png").exists()
+    run(plan(model, tmp_path, *wide[2:], "method=selkv", "ratio=0.2"))
+    assert not (plots / "score_by_ratio.png").exists() and list(plots.glob("*.png"))
+
+
 def test_an_arm_that_breaks_the_prefill_takes_no_other_along(model, tmp_path, monkeypatch, capsys):
     original = eval.worker.prefill
 
@@ -194,10 +203,11 @@ def test_an_arm_that_breaks_the_prefill_takes_no_other_along(model, tmp_path, mo
     assert failed.keys() == {"snapkv"} and "window broken on purpose" in failed["snapkv"]
     printed = " ".join(capsys.readouterr().out.split())
     assert "Failed with ValueError: window broken on purpose: snapkv" in printed
-    assert "Worth trying next" not in printed
+    assert "Worth adding to" not in printed
     monkeypatch.setattr(eval.worker, "prefill", original)
     assert run(plan(model, tmp_path, *chosen)) == 0
-    assert "Worth trying next" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Worth adding to" in printed and "snapkv: with window=64 instead of 32." in printed
 
 
 def test_a_failing_sample_is_recorded(model, tmp_path, monkeypatch):
