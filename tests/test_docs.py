@@ -113,6 +113,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     scored = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}  # a prediction's fields
     choices = {f"choice_{letter}": letter for letter in "ABCD"}
     question = {"context": "Text.", "question": "Which?", "answer": "A", "difficulty": "easy", "length": "short"}
+    (tmp_path / "README.md").write_text(" ".join(f"w{i}" for i in range(6, 66)))
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER/qasper.jsonl").write_text(json.dumps(row | scored) + "\n")
     (tmp_path / "FOLDER/data.json").write_text(json.dumps([question | choices]))
@@ -223,13 +224,20 @@ def check_ray(arguments: list[str]) -> None:
     start.make_context("start", list(arguments), resilient_parsing=False)
 
 
-def test_snippets(model: Path, place: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snippets(
+    model: Path,
+    place: Path,
+    subtests: pytest.Subtests,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Python blocks of a page run one after another; what a page leaves to its reader is given here.
 
     What a block prints is the next block.
     """
     from selkv import load_model, load_tokenizer
 
+    monkeypatch.setattr("selkv.embedded.resolve_smollm2", lambda: str(model))
     for page in PAGES:
         given = {
             "__name__": "snippet",
