@@ -113,7 +113,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     scored = {"pred": "blue", "answers": ["blue"], "all_classes": None, "length": 9}  # a prediction's fields
     choices = {f"choice_{letter}": letter for letter in "ABCD"}
     question = {"context": "Text.", "question": "Which?", "answer": "A", "difficulty": "easy", "length": "short"}
-    (tmp_path / "README.md").write_text(" ".join(f"w{i}" for i in range(6, 66)))
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER/qasper.jsonl").write_text(json.dumps(row | scored) + "\n")
     (tmp_path / "FOLDER/data.json").write_text(json.dumps([question | choices]))
