@@ -1,6 +1,6 @@
 """A table as text cells: columns once, for the console, Markdown, LaTeX and CSV alike."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -209,19 +209,35 @@ def _column(
     signed: bool = False,
     better: int = 1,
 ) -> Column:
-    """A column of numbers; `better` is 1 where high values are, -1 where low ones are, 0 where none is marked."""
+    """A column of numbers; see `marks` for `better`."""
     values = [value(row) for row in table.rows]
-    ranked = [round(better * v, digits) for v, row in zip(values, table.rows, strict=True) if row.method != FULL]
-    top = _top_two(ranked) if better else {}
-    marks = [
-        "" if row.method == FULL else top.get(round(better * v, digits), "")
-        for v, row in zip(values, table.rows, strict=True)
-    ]
+    ranked = [np.nan if row.method == FULL else v for v, row in zip(values, table.rows, strict=True)]
     texts = [number(v, digits, signed) for v in values]
-    return Column(group, name, short, tuple(map(Cell, texts, marks)))
+    return Column(group, name, short, tuple(map(Cell, texts, marks(ranked, digits, better, scale=not signed))))
 
 
-def _top_two(values: Iterable[float]) -> dict[float, str]:
-    """Marks of the best and the second best value; none where there is nothing to choose from."""
-    distinct = sorted({value for value in values if not np.isnan(value)}, reverse=True)
-    return dict(zip(distinct, (BEST, SECOND), strict=False)) if len(distinct) > 1 else {}
+def marks(values: Sequence[float], digits: int = 2, better: int = 1, scale: bool = True) -> tuple[str, ...]:
+    """Best and second best of a column: the one rule of the text tables and of the report.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Of the methods that compete, at one ratio; NaN stays without a mark, and so should the full cache.
+    digits : int
+        Decimals that are shown: what reads alike ranks alike.
+    better : int
+        1 where high values are, -1 where low ones are, 0 where none is marked.
+    scale : bool
+        Whether high values count from 0, so that a 0 earns nothing; a difference of 0 may well be the best.
+
+    Returns
+    -------
+    tuple of str
+        `BEST`, `SECOND` or empty; all empty where all methods tie.
+    """
+    shown = [round(better * value, digits) for value in values]
+    distinct = sorted({value for value in shown if not np.isnan(value)}, reverse=True)
+    if not better or len(distinct) < 2:
+        return ("",) * len(shown)
+    top = dict(zip(distinct, (BEST, SECOND), strict=False))
+    return tuple("" if value == 0 and better > 0 and scale else top.get(value, "") for value in shown)

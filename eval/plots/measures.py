@@ -61,7 +61,7 @@ class Fidelity(NamedTuple):
 FIDELITY = (
     Fidelity("kl", "KL divergence, nats", True, 4),
     Fidelity("agreement", "Top-1 agreement, %", False, 2, factor=100.0),
-    Fidelity("perplexity_ratio", "Perplexity ratio", True, 4, log=True),
+    Fidelity("perplexity_ratio", "Perplexity ratio", True, 3, log=True),
     Fidelity("same", "Same text as full, %", False, 1, factor=100.0),
     Fidelity("attention_error", "Attention error", True, 4),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from eval.aggregate import FULL, Row
+from eval.grid import marks
 from eval.notes import notes
 from eval.plots.measures import (
     FIDELITY,
@@ -109,7 +110,7 @@ def _rows(of: Numbers, baseline: str) -> list[Json]:
     tasks = [scores(of, [task]) for task in of.tasks]
     closeness = [fidelity(of, measure) for measure in _measured(of)]
     size = _mebibytes(of)
-    return [
+    rows: list[Json] = [
         {
             "average": _average(row.average, average[i]),
             "category_average": [number(row.category_average), None, None] if known(row.category_average) else None,
@@ -125,6 +126,32 @@ def _rows(of: Numbers, baseline: str) -> list[Json]:
         }
         for i, row in sorted(of.rows.items())
     ]
+    return [row | {"marks": found} for row, found in zip(rows, _marks(of, rows), strict=True)]
+
+
+def _marks(of: Numbers, rows: Sequence[Json]) -> list[Json]:
+    """Marks of every row by the name of what is marked: as `rows` names it, with a place where that is a list."""
+    found: list[Json] = [{} for _ in rows]
+
+    def mark(name: str, place: int | None = None, **how: Any) -> None:
+        for table in of.tables:
+            arms = [row.arm for row in table.rows if row.method != FULL]
+            values = [rows[arm][name] if place is None else rows[arm][name][place] for arm in arms]
+            means = [value[0] if isinstance(value, list) else value for value in values]
+            known = [math.nan if mean is None else mean for mean in means]
+            for arm, sign in zip(arms, marks(known, **how), strict=True):
+                found[arm][name if place is None else f"{name}{place}"] = sign
+
+    for name in ("average", "category_average"):
+        mark(name)
+    mark("delta", scale=False)
+    mark("rank", better=-1)
+    for name in ("categories", "tasks", "buckets"):
+        for place in range(max(len(row[name]) for row in rows)):
+            mark(name, place)
+    for place, measure in enumerate(_measured(of)):
+        mark("fidelity", place, digits=measure.digits, better=-1 if measure.lower else 1)
+    return found
 
 
 def _statistics_columns(baseline: str) -> list[Json]:

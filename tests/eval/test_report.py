@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from eval.grid import scores_grid
 from eval.plots.measures import numbers
 from eval.report import write_report
 from eval.report.cli import configured_baseline, main
@@ -55,6 +56,19 @@ def test_rows_hold_the_table_s_numbers_and_paired_intervals(run, data):
     for arm, pair in zip(arms, expected, strict=True):
         assert data["rows"][arm]["delta"][1:] == pytest.approx([pair.low, pair.high], rel=1e-5)
         assert data["rows"][arm]["p"] == pytest.approx(pair.adjusted, rel=1e-5)
+
+
+def test_page_and_text_tables_mark_the_same_cells(run, data):
+    of = numbers(run, "snapkv")
+    names = {"Avg": "average", "Category avg": "category_average", "Δ to full": "delta", "Avg rank": "rank"}
+    names |= {name: f"tasks{place}" for place, name in enumerate(TASKS)}
+    fidelity = ["KL to full", "Top-1 agreement %", "Perplexity ratio", "Same text %", "Attention error"]
+    names |= {name: f"fidelity{place}" for place, name in enumerate(fidelity)}
+    for table in of.tables:
+        columns = {column.name: column.cells for column in scores_grid(table).columns}
+        for name, key in names.items():
+            page = [data["rows"][row.arm]["marks"].get(key, "") for row in table.rows]
+            assert page == [cell.mark for cell in columns[name]], name
 
 
 def test_cells_line_up_with_samples_and_arms(run, data):

@@ -128,6 +128,18 @@ def test_table_filters_by_ratio_and_shows_groups_of_columns(page):
     assert "KL divergence, nats" in js(page, "$('table').tHead.textContent")
 
 
+def test_rows_go_by_ratio_with_a_rule_between_ratios_and_marks_as_in_the_data(browser, tmp_path):
+    arms = [("full", "1", 0.0), *((name, ratio, 0.0) for name in ("a", "b", "c") for ratio in ("0.25", "0.1"))]
+    of = numbers(simulate(tmp_path / "x" / "m", ["qasper"], 3, arms))
+    show(browser, write_report([of], tmp_path), 1280, 900)
+    assert column(browser, 0) == ["full", "a0.1", "b0.1", "c0.1", "a0.25", "b0.25", "c0.25"]
+    rules = "[...$('table').tBodies[0].rows].map(row => row.className)"
+    assert js(browser, rules) == ["last", "", "", "last", "", "", ""]
+    best = "[...$('table').tBodies[0].rows].map(row => row.cells[4].classList.contains('best'))"
+    ranked = [block(of)["rows"][arm]["marks"].get("rank") == "best" for arm in (0, 2, 4, 6, 1, 3, 5)]
+    assert js(browser, best) == ranked and any(ranked)
+
+
 def test_intervals_appear_on_hover_and_on_focus_and_arrow_keys_move(page, data):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -144,6 +156,26 @@ def test_intervals_appear_on_hover_and_on_focus_and_arrow_keys_move(page, data):
     assert "paired interval" in js(page, "$('tip').textContent") and not js(page, "$('tip').hidden")
     ActionChains(page).send_keys(Keys.ESCAPE).perform()
     assert js(page, "$('tip').hidden")
+
+
+def test_a_scroll_hides_the_tip_of_the_pointer_but_not_that_of_the_focus(page):
+    """Focus scrolls its element into view: the event comes a frame later, as does a move of the resting pointer."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    scroll = "document.dispatchEvent(new Event('scroll'))"
+    first, other = (
+        page.find_element("css selector", f"#table tbody tr:nth-child({row}) td:nth-child(2)") for row in (1, 3)
+    )
+    ActionChains(page).move_to_element(other).perform()
+    assert js(page, f"{scroll} && $('tip').hidden")
+    js(page, "arguments[0].focus()", first)
+    ActionChains(page).send_keys(Keys.ARROW_DOWN).perform()
+    text = js(page, "$('tip').textContent")
+    rest = "new PointerEvent('pointermove', {bubbles: true, screenX: 5, screenY: 5})"
+    js(page, f"document.body.dispatchEvent({rest}) && arguments[0].dispatchEvent({rest})", other)
+    js(page, "arguments[0].dispatchEvent(new PointerEvent('pointerleave'))", other)
+    assert js(page, f"{scroll} && !$('tip').hidden") and js(page, "$('tip').textContent") == text
 
 
 def test_plots_are_drawn_and_answer_to_legend_and_keyboard(page):

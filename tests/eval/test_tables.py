@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from eval.aggregate import tables
-from eval.grid import BEST, SECOND, number, scores_grid
+from eval.grid import BEST, SECOND, marks, number, scores_grid
 from eval.notes import notes
 from eval.records import cells_file
 from eval.tables import Options, console, write_tables
@@ -74,17 +74,25 @@ def test_scores_csv_has_a_line_a_cell_in_the_manifests_order(view, tmp_path):
 
 def test_best_and_second_are_marked_among_the_methods_only(view):
     table = tables(view)[0]
-    for points, marks in {
+    for points, expected in {
         (9, 9, 5, 1): ("", BEST, SECOND, ""),
         (5, 9, 5, 5): ("", BEST, SECOND, SECOND),
         (0, 7.001, 7.002, 3): ("", BEST, BEST, SECOND),
         (9, 4, 4, 4): ("", "", "", ""),
+        (9, 3, 0, 0): ("", BEST, "", ""),
+        (9, 0, 0, 0): ("", "", "", ""),
         (9, np.nan, 2, 1): ("", "", BEST, SECOND),
     }.items():
         rows = tuple(replace(row, average=score, rank=score) for row, score in zip(table.rows, points, strict=True))
         columns = {column.name: column for column in scores_grid(replace(table, rows=rows)).columns}
-        assert tuple(cell.mark for cell in columns["Avg"].cells) == marks
+        assert tuple(cell.mark for cell in columns["Avg"].cells) == expected
     assert [cell.mark for cell in columns["Avg rank"].cells] == ["", "", SECOND, BEST], "a low rank is good"
+
+
+def test_a_zero_is_marked_only_where_it_is_no_score():
+    assert marks([5, 0, -1], scale=False) == (BEST, SECOND, "")
+    assert marks([0.0, 0.1, 0.2], better=-1) == (BEST, SECOND, "")
+    assert marks([1, 2], better=0) == ("", "")
 
 
 def test_markdown_is_rectangular_and_marks(view, tmp_path):
@@ -120,7 +128,7 @@ def test_notes_name_approximate_budgets_strict_scoring_and_idle_merging(tmp_path
     assert "strict scoring" in text and "built-in data" in text
     assert "only approximately, the measured share is shown: kvpress." in text
     assert "Nothing was routed, so nothing was merged: selkv (0.25)." in text
-    assert "selkv (0.25) up to 31 %" in text
+    assert "selkv (0.25) up to 31.0 %" in text
 
 
 def test_mixed_versions_are_warned_of(view, tmp_path):

@@ -66,32 +66,56 @@ function fill(select, options, chosen = select.value) {
   if (field) field.hidden = options.length < 2;
 }
 
-function showTip(text, x, y) {
-  const tip = $("tip");
-  tip.textContent = text;
-  tip.hidden = false;
-  const { width, height } = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 4))}px`;
-  tip.style.top = `${y + 18 + height > innerHeight ? Math.max(4, y - height - 12) : y + 18}px`;
+const tip = { anchor: null, pointer: "" }; // anchor: the element whose focus holds the tip; null where the pointer does
+
+function showTip(text, x, y, anchor = null) {
+  tip.anchor = anchor;
+  const node = $("tip");
+  node.textContent = text;
+  node.hidden = false;
+  const { width, height } = node.getBoundingClientRect();
+  node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 4))}px`;
+  node.style.top = `${y + 18 + height > innerHeight ? Math.max(4, y - height - 12) : y + 18}px`;
+}
+
+function showTipAt(anchor, text) {
+  const box = anchor.getBoundingClientRect();
+  showTip(text, box.left + box.width / 2 - 14, box.bottom - 10, anchor);
 }
 
 function hideTip() {
+  tip.anchor = null;
   $("tip").hidden = true;
 }
 
-function showTipAt(node, text) {
-  const box = node.getBoundingClientRect();
-  showTip(text, box.left + box.width / 2 - 14, box.bottom - 10);
+/** The pointer left: a tip that focus holds stays. */
+function releaseTip() {
+  if (!tip.anchor) hideTip();
 }
 
 /** Tooltip of an element, for the pointer and for the keyboard's focus. */
 function describe(node, text) {
   node.addEventListener("pointermove", (event) => showTip(text, event.clientX, event.clientY));
-  node.addEventListener("pointerleave", hideTip);
+  node.addEventListener("pointerleave", releaseTip);
   node.addEventListener("focus", () => {
     if (node.matches(":focus-visible")) showTipAt(node, text);
   });
   node.addEventListener("blur", hideTip);
+}
+
+/** A focused element may be scrolled into view, an event that comes later: its tip moves along, the pointer's hides. */
+function setupTip() {
+  document.addEventListener("scroll", () => {
+    if (tip.anchor?.isConnected) showTipAt(tip.anchor, $("tip").textContent);
+    else hideTip();
+  }, { passive: true, capture: true });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  // Browsers also send a move where the page moves below a pointer that rests; it must not take the tip from the focus.
+  document.addEventListener("pointermove", (event) => {
+    const place = `${event.screenX},${event.screenY}`;
+    if (tip.anchor && place === tip.pointer) event.stopPropagation();
+    tip.pointer = place;
+  }, { capture: true });
 }
 
 function debounce(action, wait) {

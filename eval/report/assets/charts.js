@@ -116,11 +116,10 @@ function drawLine(root, line, X, Y, places, radius) {
 function explore(root, places, axes) {
   let active = null;
   const read = (place) => `${place.line.name}\n${axes.x ? `${axes.x.toLowerCase()} ${plain(place.point[0])}\n` : ""}${axes.format(place.point.slice(1))}`;
-  const choose = (place, x, y) => {
+  const choose = (place) => {
     if (active) active.node.classList.remove("active");
     active = place;
     place.node.classList.add("active");
-    showTip(read(place), x, y);
   };
   const leave = () => {
     if (active) active.node.classList.remove("active");
@@ -130,10 +129,12 @@ function explore(root, places, axes) {
     const box = root.getBoundingClientRect();
     const distance = (p) => (p.x - event.clientX + box.left) ** 2 + (p.y - event.clientY + box.top) ** 2;
     const nearest = places.reduce((best, p) => (distance(p) < distance(best) ? p : best), places[0]);
-    if (nearest && distance(nearest) < 3600) choose(nearest, event.clientX, event.clientY);
-    else leave();
+    if (nearest && distance(nearest) < 3600) {
+      choose(nearest);
+      showTip(read(nearest), event.clientX, event.clientY);
+    } else if (!tip.anchor) leave();
   });
-  root.addEventListener("pointerleave", leave);
+  root.addEventListener("pointerleave", () => { if (!tip.anchor) leave(); });
   root.addEventListener("blur", leave);
   root.addEventListener("keydown", (event) => {
     const move = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
@@ -143,8 +144,8 @@ function explore(root, places, axes) {
     const line = active ? lines[(lines.indexOf(active.line) + move[1] + lines.length) % lines.length] : lines[0];
     const own = places.filter((p) => p.line === line);
     const place = own[Math.max(0, Math.min(own.length - 1, (active ? active.at : -1) + move[0]))] ?? own[0];
-    const box = root.getBoundingClientRect();
-    choose(place, box.left + place.x, box.top + place.y);
+    choose(place);
+    showTipAt(place.node, read(place));
     $("live").textContent = read(place);
   });
 }
@@ -188,7 +189,7 @@ function heatMap(host, rows, values, describeCell, xlabel) {
       values[r].forEach((value, c) => {
         const rect = svg("rect", { x: left + c * size, y: r * step, width: size - 1, height: step - 1, fill: "var(--accent)", "fill-opacity": Math.min(1, 0.04 + 0.48 * (value / middle)).toFixed(3) });
         rect.addEventListener("pointermove", (event) => showTip(describeCell(r, c), event.clientX, event.clientY));
-        rect.addEventListener("pointerleave", hideTip);
+        rect.addEventListener("pointerleave", releaseTip);
         root.append(rect);
         if (size >= 38) root.append(svg("text", { class: value > 1.1 * middle ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: r * step + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
       });

@@ -26,8 +26,7 @@ function main() {
   fill($("block"), blocks.map((block, b) => [b, block.name]), 0);
   $("block").onchange = () => open(blocks[Number($("block").value)]);
   if (matchMedia("(max-width: 760px)").matches) $("notes").parentElement.open = false;
-  document.addEventListener("scroll", hideTip, { passive: true, capture: true });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  setupTip();
   open(blocks[0]);
   document.documentElement.dataset.ready = "true";
 }

@@ -92,7 +92,7 @@ function drawLayers(block) {
 }
 
 function drawBudget(block) {
-  const known = block.arms.map((_, i) => i).filter((i) => block.budget[i] && block.arms[i].value < 1);
+  const known = byRatio(block).filter((i) => block.budget[i] && block.arms[i].value < 1);
   $("budget-figure").hidden = !known.length;
   $("layers").hidden = !known.length && !Object.keys(block.layers).length;
   const arms = known.filter((i) => block.arms[i].ratio === $("layers-ratio").value && !hidden.has(block.arms[i].series));

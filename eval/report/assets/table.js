@@ -2,35 +2,35 @@
 
 const table = { sort: null, descending: true, shown: null };
 
-/** All columns of a block; `get` gives what is sorted by, `text` what is shown, `tip` the interval behind it. */
+/** All columns of a block; `get` gives what is sorted by, `text` what is shown, `tip` the interval behind it, `key` its mark. */
 function columns(block) {
   const rows = block.rows;
-  const scored = (group, name, values, category) => ({
-    group, name, category, scored: true,
+  const scored = (group, name, key, values, category) => ({
+    group, name, key, category, scored: true,
     get: (i) => (values(i) ? values(i)[0] : null),
     text: (i) => (values(i) ? fixed(values(i)[0]) : ""),
     tip: (i) => (values(i) ? `${name}: ${interval(values(i))}${values(i)[3] ? `\n${values(i)[3]} samples` : ""}` : `${name}: no result`),
   });
-  const plain = (group, name, get, text, tip = null, up = false) => ({
-    group, name, get, up, text: (i) => text(get(i), i), tip: (i) => tip && get(i) !== null ? tip(i) : null,
+  const plain = (group, name, key, get, text, tip = null, up = false) => ({
+    group, name, key, get, up, text: (i) => text(get(i), i), tip: (i) => tip && get(i) !== null ? tip(i) : null,
   });
   const level = percent(block.level, 0);
   const all = [
-    scored("Averages", "Avg", (i) => rows[i].average),
-    scored("Averages", "Category avg", (i) => rows[i].category_average),
-    plain("Averages", "Δ full", (i) => (rows[i].delta ? rows[i].delta[0] : null),
+    scored("Averages", "Avg", "average", (i) => rows[i].average),
+    scored("Averages", "Category avg", "category_average", (i) => rows[i].category_average),
+    plain("Averages", "Δ full", "delta", (i) => (rows[i].delta ? rows[i].delta[0] : null),
       (v, i) => (v === null ? "" : fixed(v, 2, true) + (rows[i].p !== null && rows[i].p < 0.05 ? " *" : "")),
       (i) => `Δ to full: ${interval(rows[i].delta, 2, true)} (${level} paired interval)\np = ${short(rows[i].p)} (Holm)`),
-    plain("Averages", "Avg rank", (i) => rows[i].rank, (v) => (v === null ? "" : fixed(v)), null, true),
-    ...block.categories.map((name, c) => scored("Categories", name, (i) => rows[i].categories[c])),
-    ...block.tasks.map((task, t) => scored("Tasks", task.name, (i) => rows[i].tasks[t], task.category)),
-    ...block.buckets.map((name, b) => plain("Lengths", name, (i) => rows[i].buckets[b], (v) => (v === null ? "" : fixed(v)))),
-    ...block.statistics.map((column, s) => plain("Statistics", column.name, (i) => rows[i].statistics[s],
+    plain("Averages", "Avg rank", "rank", (i) => rows[i].rank, (v) => (v === null ? "" : fixed(v)), null, true),
+    ...block.categories.map((name, c) => scored("Categories", name, `categories${c}`, (i) => rows[i].categories[c])),
+    ...block.tasks.map((task, t) => scored("Tasks", task.name, `tasks${t}`, (i) => rows[i].tasks[t], task.category)),
+    ...block.buckets.map((name, b) => plain("Lengths", name, `buckets${b}`, (i) => rows[i].buckets[b], (v) => (v === null ? "" : fixed(v)))),
+    ...block.statistics.map((column, s) => plain("Statistics", column.name, null, (i) => rows[i].statistics[s],
       (v) => (typeof v === "string" ? v : v === null ? "" : fixed(v, column.digits, column.signed)), null, column.up)),
-    ...block.fidelity.map((column, f) => plain("Fidelity", column.name, (i) => (rows[i].fidelity[f] ? rows[i].fidelity[f][0] : null),
+    ...block.fidelity.map((column, f) => plain("Fidelity", column.name, `fidelity${f}`, (i) => (rows[i].fidelity[f] ? rows[i].fidelity[f][0] : null),
       (v) => (v === null ? "" : fixed(v, column.digits)), (i) => `${column.name}: ${interval(rows[i].fidelity[f], column.digits)}`, column.up)),
-    plain("Cost", "Kept", (i) => block.arms[i].kept, (v, i) => (v === null ? "" : percent(v, 2) + (block.arms[i].exact ? "" : " ≈"))),
-    plain("Cost", "KV cache, MiB", (i) => rows[i].mib, (v) => (v === null ? "" : fixed(v, 2)), null, true),
+    plain("Cost", "Kept", null, (i) => block.arms[i].kept, (v, i) => (v === null ? "" : percent(v, 2) + (block.arms[i].exact ? "" : " ≈"))),
+    plain("Cost", "KV cache, MiB", null, (i) => rows[i].mib, (v) => (v === null ? "" : fixed(v, 2)), null, true),
   ];
   return all.filter((column) => rows.some((_, i) => column.get(i) !== null));
 }
@@ -52,7 +52,7 @@ function setupTable(block) {
   }, name)));
   fill($("table-ratio"), ratioOptions(block, true));
   $("table-ratio").onchange = draw;
-  $("table-hint").textContent = "Bold: best of its ratio, underlined: second. Shade: gain (blue) or loss (orange) against the full cache. "
+  $("table-hint").textContent = "Bold: best of its ratio, underlined: second; neither where all are equal, nor for a score of 0. Shade: gain (blue) or loss (orange) against the full cache. "
     + (block.rows.some((row) => row.p !== null) ? "*: differs from the full cache (Holm-corrected p below 0.05). " : "")
     + (block.arms.some((arm) => !arm.exact) ? "≈: does not meet the budget exactly. " : "")
     + "Point at a number for its interval; arrow keys move between cells.";
@@ -60,25 +60,30 @@ function setupTable(block) {
 }
 
 function ratioOptions(block, all) {
-  const ratios = [...new Set(block.arms.filter((arm) => arm.value < 1).map((arm) => arm.ratio))];
+  const ratios = [...new Set(byRatio(block).map((i) => block.arms[i]).filter((arm) => arm.value < 1).map((arm) => arm.ratio))];
   return [...(all ? [["", "all"]] : []), ...ratios.map((ratio) => [ratio, ratio])];
 }
 
+/** Arms as the text tables order them: the full cache, then ratio after ratio. */
+function byRatio(block) {
+  const place = (i) => (i === block.full ? 0 : block.arms[i].value);
+  return block.arms.map((_, i) => i).sort((a, b) => place(a) - place(b) || a - b);
+}
+
 function ofRatio(block, ratio) {
-  return block.arms.map((_, i) => i).filter((i) => !ratio || block.arms[i].value === 1 || block.arms[i].ratio === ratio);
+  return byRatio(block).filter((i) => !ratio || block.arms[i].value === 1 || block.arms[i].ratio === ratio);
 }
 
 function drawTable(block, all) {
   const shown = all.filter((column) => table.shown.has(column.group));
   let order = ofRatio(block, $("table-ratio").value);
   if (table.sort) order = sorted(order, table.sort === "method" ? { get: (i) => block.arms[i].label } : all.find((column) => column.name === table.sort));
-  const ranks = new Map(shown.filter((column) => column.scored).map((column) => [column, bestOf(block, column)]));
   const body = order.map((i, place) => {
     const arm = block.arms[i];
     const name = el("th", { class: `method ${seriesClass(block, arm)}`, scope: "row" }, arm.label, arm.value === 1 ? null : el("span", { class: "badge" }, arm.ratio));
     describe(name, [armName(arm), arm.params, arm.note].filter(Boolean).join("\n"));
     const next = block.arms[order[place + 1]];
-    return el("tr", { class: !table.sort && next && next.ratio !== arm.ratio ? "last" : "" }, name, ...shown.map((column, c) => cell(block, column, i, ranks.get(column), starts(shown, c))));
+    return el("tr", { class: !table.sort && next && next.ratio !== arm.ratio ? "last" : "" }, name, ...shown.map((column, c) => cell(block, column, i, starts(shown, c))));
   });
   $("table").replaceChildren(el("caption", { class: "visually-hidden" }, "Scores of each method"), head(block, shown, all), el("tbody", {}, ...body));
   roving($("table"));
@@ -99,23 +104,8 @@ function sorted(order, column) {
   });
 }
 
-/** Class of each arm in a column: best and second of its ratio, the full cache left out. */
-function bestOf(block, column) {
-  const classes = new Map();
-  for (const [ratio] of ratioOptions(block, false)) {
-    const arms = block.arms.map((_, i) => i).filter((i) => block.arms[i].ratio === ratio && column.text(i));
-    if (arms.length < 2) continue;
-    const values = [...new Set(arms.map((i) => Number(column.get(i).toFixed(2))))].sort((a, b) => b - a);
-    for (const i of arms) {
-      const place = values.indexOf(Number(column.get(i).toFixed(2)));
-      if (place < 2) classes.set(i, place === 0 ? "best" : "second");
-    }
-  }
-  return classes;
-}
-
-function cell(block, column, i, ranks, start) {
-  const node = el("td", { tabindex: "-1", class: [start && "start", column.scored && "score", ranks && ranks.get(i)].filter(Boolean).join(" ") }, column.text(i));
+function cell(block, column, i, start) {
+  const node = el("td", { tabindex: "-1", class: [start && "start", column.scored && "score", block.rows[i].marks[column.key]].filter(Boolean).join(" ") }, column.text(i));
   const tip = column.tip(i);
   if (tip) describe(node, `${armName(block.arms[i])}\n${tip}`);
   if (column.scored && block.full !== null && i !== block.full && column.get(i) !== null && column.get(block.full) !== null) {
