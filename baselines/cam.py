@@ -10,7 +10,7 @@ from baselines.native_merging import Live, ScoredNative
 from selkv.merge import gate_between, scatter_sum
 from selkv.scores import mask_of
 from selkv.state import LayerState, take
-from selkv.values import Count, Positive
+from selkv.values import Positive, Seed
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CaM(ScoredNative):
 
     merge_budget: Positive = 32
     stochastic: bool = False
-    seed: Count = 0
+    seed: Seed = 0
 
     def absorb(self, layer: LayerState, index: Tensor) -> Absorbed:
         """All evicted values at once, from raw values."""

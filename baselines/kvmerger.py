@@ -11,7 +11,7 @@ from baselines.merging import Absorbed, Merging, heavy, received
 from selkv.merge import cosine, gate_weight, scatter_sum, weighted_merge
 from selkv.scores import last, mask_of, rank, top, top_mask
 from selkv.state import LayerState, take
-from selkv.values import Cosine, Count, Share
+from selkv.values import MOST, Cosine, Count, Share
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class KVMerger(Merging):
     heavy: Share | None = None
     sinks: Count = 0
     sigma_mode: Literal["fixed", "rms", "fixed_point"] = "fixed"
-    sigma: Annotated[float, Field(gt=0)] = 5.0
+    sigma: Annotated[float, Field(gt=0, le=MOST)] = 5.0
     value_scale: Literal["convex", "set_size"] = "convex"
     mode: Literal["budget", "on_evicted"] = "budget"
     threshold: Cosine = 0.75

@@ -75,12 +75,18 @@ def plan_of(overrides: Sequence[str]) -> "RunPlan":
 
 def _hydra(overrides: Sequence[str]) -> int:
     import hydra
+    from omegaconf import OmegaConf
 
     from eval.explain import note_repetitions
 
     codes: list[int] = []
+    written: set[tuple[str, str, str]] = set()
 
     def job(config: "DictConfig") -> None:
+        place = (str(config.get("results")), str(config.get("name")), str(OmegaConf.select(config, "model.name")))
+        if place in written:
+            print(f"note: this run replaces the tables of the one before in {'/'.join(place)}/", file=sys.stderr)
+        written.add(place)
         codes.append(_job(config))
         if codes[-1] == 130:  # the runner has caught Ctrl-C and said how to continue: start no further job of -m
             raise KeyboardInterrupt
@@ -101,7 +107,8 @@ def _prepare(arguments: Sequence[str]) -> list[str]:
     OmegaConf.register_new_resolver("auto_data", auto_data, replace=True)
     # Grids, limit.first and the method inside another bring keys of their own: spare the user Hydra's plus signs.
     plus = re.compile(r"grid\.|limit\.first=|methods\.\w+\.selection\.")
-    search = [f"hydra.searchpath=[{folder.as_uri()}]" for folder in folders()[1:]]
+    quoted = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders()[1:]]
+    search = [f"hydra.searchpath=['file://{folder}']" for folder in quoted]  # Hydra decodes no %20
     given = [f"++{text}" if plus.match(text) else text for text in arguments]
     first = next((i for i, text in enumerate(given) if "=" in text), len(given))  # flags like -m stay in front
     return [*given[:first], *search, *given[first:]]

@@ -19,8 +19,8 @@ def groups() -> list[str]:
 
 
 def file_of(group: str, name: str) -> Path:
-    """YAML file of a choice; the user's own comes before ours of the same name, as in Hydra's search path."""
-    return next(path for folder in folders()[::-1] if (path := folder / group / f"{name}.yaml").is_file())
+    """YAML file of a choice, ours or the user's own; no name is in both."""
+    return next(path for folder in folders() if (path := folder / group / f"{name}.yaml").is_file())
 
 
 def choices(group: str) -> list[str]:

@@ -87,7 +87,7 @@ def memory_line(plan: RunPlan) -> str:
     entry = 2 * shape["layers"] * shape["kv_heads"] * shape["head_dim"] * shape["bytes"]
     longest = plan.model["max_prompt_tokens"]
     return (
-        f"memory: {entry / 1024:.0f} KiB a token, so the full cache of {longest} prompt tokens takes "
+        f"memory: {entry / 1024:.3g} KiB a token, so the full cache of {longest} prompt tokens takes "
         f"{entry * longest / 2**30:.2f} GiB; decode batches take {plan.engine['memory_fraction']:.0%} of what is free"
     )
 
@@ -103,11 +103,12 @@ def model_shape(plan: RunPlan) -> dict[str, Any] | None:
     except (OSError, UserError, ValueError):
         return None
     heads = config.num_attention_heads
+    dtype = str(getattr(config, "dtype", "")) if plan.model["dtype"] == "auto" else plan.model["dtype"]
     return {
         "layers": config.num_hidden_layers,
         "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "bytes": 4 if plan.model["dtype"] == "float32" else 2,
+        "bytes": 4 if dtype.endswith("float32") else 2,
     }
 
 

@@ -25,10 +25,13 @@ def refuse(arguments: Sequence[str]) -> None:
         name, equals, value = argument.partition("=")
         if name.startswith("~"):
             raise UserError(f"{argument}: options cannot be removed; give another value (see --help)")
+        if not name:
+            raise UserError(f"{argument!r} has no key; options are written as key=value, e.g. ratio=0.25; see --help")
         if equals and name in groups() and not (name == "experiment" and value == "null"):
             with suppress(yaml.YAMLError):
                 chosen = yaml.safe_load(value)
-                if not isinstance(chosen, str) and not (isinstance(chosen, list) and name == "method"):
+                names = chosen if isinstance(chosen, list) and name == "method" else [chosen]
+                if not all(isinstance(each, str) for each in names):
                     raise unknown(name, value, choices(name))
         if name.startswith("--") and name not in HYDRA_FLAGS:
             option = name.strip("-").replace("-", "_")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from eval.arms import written
 from eval.choices import choices
 from selkv.errors import UserError, unknown
-from selkv.values import Amount, Count, Positive, checked
+from selkv.values import Amount, Positive, Seed, checked
 
 RESERVED = ("budgets", "cells", "multirun", "reference")  # folders of results/ that are no run's
 
@@ -32,7 +32,7 @@ Text = Annotated[str, Field(min_length=1)]
 KINDS: dict[str, Any] = {
     "name": Annotated[Folder, AfterValidator(_free)],
     "results": Text,
-    "seed": Count,
+    "seed": Seed,
     "compress": Literal["prompt", "context"],
     "sliding_layers": Literal["compress", "keep"],
     "deterministic": bool,

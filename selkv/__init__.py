@@ -42,6 +42,9 @@ _PUBLIC = {
 }
 
 
+__all__ = list(_PUBLIC)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'selkv' has no attribute {name!r}; public names: {', '.join(_PUBLIC)}")

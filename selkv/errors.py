@@ -56,7 +56,8 @@ def command(work: Callable[[list[str]], int]) -> Main:
     def main(argv: Sequence[str] | None = None) -> int:
         try:
             status = work(list(sys.argv[1:] if argv is None else argv))
-            sys.stdout.flush()  # here, and not when Python ends
+            if sys.stdout is not None:  # closed by the caller
+                sys.stdout.flush()  # here, and not when Python ends
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -40,6 +40,9 @@ def folders() -> list[Path]:
 
 def existing(folder: str) -> str:
     """The absolute path of a folder of the user's YAML files, if there is one; UserError otherwise."""
+    ours = [path for path in Path(folder).glob("*/*.yaml") if (configs() / path.relative_to(folder)).is_file()]
+    if ours:
+        raise UserError(f"{ours[0]} has the name of a file of SelKV; give it another, so that both can be told apart")
     if not Path(folder).is_dir():
         raise UserError(
             f"{folder} (--config-dir, {OWN}) is no folder; name one with method/NAME.yaml in it, for example"

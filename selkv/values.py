@@ -33,14 +33,17 @@ def one_of(*choices: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Width = Annotated[int, Field(ge=1), AfterValidator(_odd)]
+MOST = 2**24
+"""Of a count or an amount: beyond any use, and before memory or numbers overflow."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+Seed = Annotated[int, Field(ge=0)]
+Width = Annotated[int, Field(ge=1, le=MOST), AfterValidator(_odd)]
 """Of a pooling kernel, which has a middle."""
-Amount = Annotated[float, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
-Portion = Annotated[float, Field(ge=0), AfterValidator(_whole)]
+Portion = Annotated[float, Field(ge=0, le=MOST), AfterValidator(_whole)]
 """Below 1 a share of the budget, else a number of entries."""
 Gate = Literal["none", "cosine"] | Cosine
 """No gate, the soft cosine gate, or the least cosine of a hard one."""

@@ -121,6 +121,8 @@ MISTAKES = {
     "ratio=0.1,0.5": ["ratio=[0.1,0.5]", "-m"],
     "experiment=table1,ablation": ["experiment=table1,ablation", "add -m"],
     "seed=1,2": ["seed=1,2", "add -m"],
+    "=3": ["'=3'", "key=value"],
+    "method=[[snapkv]]": ["method '[[snapkv]]'", "snapkv"],
     "~ratio": ["~ratio", "another value"],
     "--ratio=0.5": ["'--ratio'", "ratio=0.5"],
     "nonsense": ["'nonsense'", "key=value"],
@@ -221,10 +223,26 @@ def test_mistake_in_an_own_yaml_is_one_line(
         assert word in error
 
 
-def test_own_configs_are_known_everywhere(
-    tmp_path: Path, plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_own_yaml_cannot_hide_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans: list[RunPlan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / "configs" / "method"
+    own.mkdir(parents=True)
+    (own / "snapkv.yaml").write_text("# @package methods.snapkv\n_target_: baselines.snapkv.SnapKV\nwindow: 4\n")
+    monkeypatch.setenv("SELKV_CONFIGS", str(own.parent))
+    assert app.main(["method=snapkv"]) == 2
+    assert "snapkv.yaml has the name of a file of SelKV" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["configs", "with space", "Straße 'x'"])
+def test_own_configs_are_known_everywhere(
+    folder: str,
+    tmp_path: Path,
+    plans: list[RunPlan],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = tmp_path / folder / "method"
     own.mkdir(parents=True)
     text = "# @package methods.mine\n# A method of mine\n_target_: baselines.snapkv.SnapKV\nwindow: 8\n"
     (own / "mine.yaml").write_text(text)
@@ -252,11 +270,12 @@ def test_method_inside_another_takes_hyperparameters(plans: list[RunPlan]) -> No
 
 
 def test_sweep_runs_one_plan_each_and_returns_the_worst_code(
-    plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch
+    plans: list[RunPlan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install_runner(monkeypatch, recorder(plans, lambda plan: int(plan.seed == 1)))
     assert app.main(["-m", "seed=0,1,2", "method=snapkv"]) == 1
     assert [plan.seed for plan in plans] == [0, 1, 2]
+    assert capsys.readouterr().err.count("replaces the tables of the one before in results/default/smollm2/") == 2
     assert {path.name for path in Path.cwd().iterdir()} == {"results"}
 
 

@@ -105,8 +105,13 @@ def room_for(plan: RunPlan, ray: Any, resources: dict[str, float], count: int) -
     if wanted != "auto":
         return max(0, int(wanted) - count)
     have = ray.cluster_resources()
-    fits = min(int(have.get(name, 0) // need) for name, need in named(resources).items() if need)
-    return max(0 if count else 1, fits - count)
+    fits = min((int(have.get(name, 0) // need) for name, need in named(resources).items() if need), default=1)
+    if fits + count < 1:
+        raise UserError(
+            f"no replica fits: engine.cpus_per_worker={resources['num_cpus']:g} and engine.gpus_per_worker="
+            f"{resources['num_gpus']:g} of {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs; lower them"
+        )
+    return max(0, fits - count)
 
 
 def named(resources: dict[str, float]) -> dict[str, float]:
