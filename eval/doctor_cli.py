@@ -74,6 +74,8 @@ def checks(plan: RunPlan) -> Iterator[Check]:
     tokenizer, check = tried("tokenizer", lambda: tokenizer_of(path, options), "loaded")
     yield check
     if tokenizer is not None and benchmark is not None:
+        _, check = tried("room", lambda: room(plan, benchmark, tokenizer, path, options), "prompts and texts fit")
+        yield check
         for dataset in benchmark.samples:
             yield from prompt_checks(plan, benchmark, dataset, tokenizer, path)
     yield memory_check(plan, path, options)
@@ -85,6 +87,17 @@ def tried(name: str, work: Callable[[], Any], detail: str) -> tuple[Any, Check]:
         return work(), Check(name, detail)
     except UserError as error:
         return None, Check(name, "", str(error))
+
+
+def room(plan: RunPlan, benchmark: Benchmark, tokenizer: Any, path: str, options: dict[str, Any]) -> None:
+    """Raise UserError where the longest prompt and its text exceed the model's window."""
+    from transformers import AutoConfig
+
+    from eval.identity import protocol_of
+    from eval.prompts import check_room
+
+    config = AutoConfig.from_pretrained(path, revision=options["revision"]).get_text_config()
+    check_room(benchmark.prompts, tokenizer, protocol_of(plan), config.max_position_embeddings)
 
 
 def tokenizer_of(path: str, options: dict[str, Any]) -> Any:

@@ -43,3 +43,9 @@ def test_the_default_run_is_ready(capsys):
     assert main(["data.tasks=[hotpotqa,samsum]"]) == 0
     text = capsys.readouterr().out
     assert "✓ prompt samsum" in text and "<|im_end|>" in text and "ready" in text
+
+
+@pytest.mark.skipif(gguf_path() is None, reason="the embedded model is not installed")
+def test_what_the_run_would_refuse_is_red(capsys):
+    assert main(["data.tasks=[hotpotqa]", "model.max_prompt_tokens=9000"]) == 1
+    assert "✗ room" in capsys.readouterr().out
