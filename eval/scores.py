@@ -9,7 +9,7 @@ import pandas as pd
 
 from eval.records import Record
 from eval.scoring import BUCKETS, Scoring, score_row
-from eval.tasks import task_of
+from eval.tasks import TASKS, base_name, task_of
 from eval.view import View
 from selkv.errors import UserError
 
@@ -19,6 +19,15 @@ FIDELITY = ("kl", "agreement", "perplexity_ratio", "divergence", "attention_erro
 def scoring_of(view: View) -> Scoring:
     """The scoring that the run's manifest names."""
     return Scoring(view.manifest["scoring"]["name"], view.manifest["scoring"]["code_sim"])
+
+
+def scoring_text(view: View) -> str:
+    """How a run was scored, in words: LongBench's scorer for its own tasks, the metrics by name for others."""
+    scoring = scoring_of(view)
+    if any(base_name(dataset) in TASKS for dataset in view.manifest["tasks"]):
+        return str(scoring)
+    metrics = ", ".join(dict.fromkeys(task_of(dataset).metric for dataset in view.manifest["tasks"]))
+    return f"metrics of this benchmark: {metrics}" + ("" if scoring.name == "official" else f" ({scoring.name})")
 
 
 def frame(view: View) -> pd.DataFrame:

@@ -64,16 +64,19 @@ def _sweeps(of: Numbers, chosen: dict[str, Style]) -> Named:
     if len({ratio_of(arm) for arm in of.arms if arm["method"] != FULL}) < 2:
         return
     average = scores(of, of.tasks)
-    yield "score_by_ratio", curves.curves(_points(of, average), chosen, "Score, mean over tasks", _full(of, average))
+    yield (
+        "score_by_ratio",
+        curves.curves(_points(of, average), chosen, "Score, mean over tasks", _full(of, average), 100),
+    )
     by_category = {name: scores(of, tasks) for name, tasks in of.categories.items()}
     if len(by_category) > 1:
         panels = {name: _points(of, values) for name, values in by_category.items()}
         references = {name: _full(of, values) for name, values in by_category.items()}
-        yield "score_by_category", curves.multiples(panels, chosen, "Score", references)
+        yield "score_by_category", curves.multiples(panels, chosen, "Score", references, 100)
     for measure in FIDELITY:
         points = _points(of, fidelity(of, measure))
         if points:
-            yield f"{measure.key}_by_ratio", curves.curves(points, chosen, measure.name)
+            yield f"{measure.key}_by_ratio", curves.curves(points, chosen, measure.name, top=measure.top)
 
 
 def _points(of: Numbers, values: Sequence[Interval | None]) -> dict[str, list[tuple[float, Interval]]]:
@@ -122,7 +125,7 @@ def _by_layer(of: Numbers, chosen: dict[str, Style]) -> Named:
     }
     quantities = {name: series for name, series in quantities.items() if series}
     if quantities:
-        yield "layers", layers.by_layer(quantities, chosen, table.ratio)
+        yield "layers", layers.by_layer(quantities, chosen, table.ratio, _of_ratio(of, "Means by layer"))
     gates = {
         label: [g for r in records[arm] for g in r.counters.get("mean_gate", ())] for label, arm in members.items()
     }
@@ -131,16 +134,25 @@ def _by_layer(of: Numbers, chosen: dict[str, Style]) -> Named:
         yield "gate_histogram", layers.gate_histogram(found, chosen, table.ratio)
 
 
+def _of_ratio(of: Numbers, what: str) -> str:
+    """Title of a figure that shows the lowest ratio, and says so where there are more."""
+    ratios = [table.ratio for table in of.tables]
+    others = f" (the lowest; report.html shows {', '.join(ratios[1:])}, too)" if len(ratios) > 1 else ""
+    return f"{what} at ratio {ratios[0]}{others}"
+
+
 def _positions(of: Numbers) -> Named:
-    """Kept positions of the traced sample at the lowest ratio that has them."""
+    """Kept positions of the first traced sample at the lowest ratio that has them."""
     traced = sorted(
         (record for record in of.view.records.values() if record.positions is not None and record.method != "full"),
-        key=lambda record: (Fraction(record.ratio), record.label),
+        key=lambda record: (Fraction(record.ratio), record.dataset, record.index, record.label),
     )
-    chosen = {record.label: record for record in traced if record.ratio == traced[0].ratio}
+    shared = [(record.ratio, record.dataset, record.index) for record in traced]
+    chosen = {record.label: record for record, own in zip(traced, shared, strict=True) if own == shared[0]}
     if chosen:
+        title = f"Positions that are kept of sample {traced[0].id} ({traced[0].dataset}), ratio {traced[0].ratio}"
         kept = {arm["label"]: unpack(chosen[arm["label"]].positions or {}) for arm in of.arms if arm["label"] in chosen}
-        yield "kept_positions", heatmaps.kept_positions(kept, traced[0].n)
+        yield "kept_positions", heatmaps.kept_positions(kept, traced[0].n, title)
 
 
 def _needles(of: Numbers) -> Named:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from eval.grid import number
 from eval.plots.curves import label_grid
 from eval.plots.style import GREY, INK, WIDTH, Style
 
@@ -66,8 +67,8 @@ def _panel(axes: "Axes", bars: Sequence[Bar], styles: Mapping[str, Style]) -> No
         if not np.isnan(bar.low):
             axes.plot([bar.low, bar.high], [place, place], color=INK, linewidth=1.1, solid_capstyle="butt")
             axes.plot([bar.low, bar.high], [place, place], "|", color=INK, markersize=5)
-        number = f"{bar.delta:+.2f}".replace("-", "\N{MINUS SIGN}")
-        axes.annotate(number, (1, place), xycoords=("axes fraction", "data"), va="center", ha="right", fontsize=7)
+        text = number(bar.delta, sign=True).replace("-", "\N{MINUS SIGN}")
+        axes.annotate(text, (1, place), xycoords=("axes fraction", "data"), va="center", ha="right", fontsize=7)
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.invert_yaxis()

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 Points = Mapping[str, Sequence[tuple[float, Interval]]]  # (ratio, interval) of each series, ascending
 
 
-def curves(points: Points, styles: Mapping[str, Style], ylabel: str, reference: Interval | None = None) -> "Figure":
+def curves(
+    points: Points,
+    styles: Mapping[str, Style],
+    ylabel: str,
+    reference: Interval | None = None,
+    top: float | None = None,
+) -> "Figure":
     """One panel.
 
     Parameters
@@ -25,12 +31,15 @@ def curves(points: Points, styles: Mapping[str, Style], ylabel: str, reference: 
     ylabel : str
     reference : Interval, optional
         The full cache's, drawn across.
+    top : float, optional
+        What the measure cannot exceed.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH * 0.72, 3.1), layout="constrained")
     axes = figure.subplots()
     draw(axes, points, styles, reference)
+    cap(axes, top)
     axes.set(xlabel="Share of the cache that is kept", ylabel=ylabel)
     figure.legend(loc="outside right center")
     return figure
@@ -41,6 +50,7 @@ def multiples(
     styles: Mapping[str, Style],
     ylabel: str,
     references: Mapping[str, Interval | None],
+    top: float | None = None,
 ) -> "Figure":
     """One small panel a category, three in a row, with a legend below."""
     from matplotlib.figure import Figure
@@ -51,6 +61,7 @@ def multiples(
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
     for axes, (title, points) in zip(grid.flat, panels.items(), strict=False):
         draw(axes, points, styles, references.get(title))
+        cap(axes, top)
         axes.set_title(title, loc="left")
     label_grid(grid, len(panels), "Share of the cache that is kept", ylabel)
     shared_legend(figure)
@@ -77,6 +88,17 @@ def shared_legend(figure: "Figure") -> None:
     names = list(dict.fromkeys(label for _, label in pairs))
     columns = -(-len(names) // -(-len(names) // 6))  # rows of equal length, six at most
     figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=columns)
+
+
+def cap(axes: "Axes", top: float | None) -> None:
+    """End the axis at 0 and at the value that a measure cannot exceed; what lies on either end stays whole."""
+    low, high = axes.get_ylim()
+    if low < 0 <= axes.dataLim.y0:
+        axes.set_ylim(bottom=0)
+    if top is not None and high > top >= axes.dataLim.y1:
+        axes.set_ylim(top=top)
+    for line in axes.lines:
+        line.set_clip_on(False)
 
 
 def draw(axes: "Axes", points: Points, styles: Mapping[str, Style], reference: Interval | None) -> None:

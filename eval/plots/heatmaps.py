@@ -42,7 +42,9 @@ def budget(shares: Mapping[str, NDArray[np.float64]]) -> "Figure":
     return figure
 
 
-def kept_positions(positions: Mapping[str, Sequence[NDArray[np.int64]]], n: int, bins: int = 128) -> "Figure":
+def kept_positions(
+    positions: Mapping[str, Sequence[NDArray[np.int64]]], n: int, title: str, bins: int = 128
+) -> "Figure":
     """Which positions of one prompt survive: layers down, positions along, a panel a method.
 
     Parameters
@@ -51,13 +53,15 @@ def kept_positions(positions: Mapping[str, Sequence[NDArray[np.int64]]], n: int,
         Kept positions of each layer; -1 pads.
     n : int
         Prompt tokens.
+    title : str
+        Sample and ratio.
     bins : int
         Columns; a cell shows the share of its positions (over the KV heads) that is kept.
     """
     from matplotlib.figure import Figure
 
     edges = np.linspace(0, n, min(bins, n) + 1)
-    figure = Figure(figsize=(WIDTH, sum(0.5 + 0.045 * len(p) for p in positions.values()) + 0.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, sum(0.5 + 0.045 * len(p) for p in positions.values()) + 0.8), layout="constrained")
     grid = figure.subplots(len(positions), 1, squeeze=False, sharex=True)[:, 0]
     image = None
     for axes, (label, layers) in zip(grid, positions.items(), strict=True):
@@ -68,6 +72,7 @@ def kept_positions(positions: Mapping[str, Sequence[NDArray[np.int64]]], n: int,
         axes.invert_yaxis()
         axes.grid(False)
     grid[-1].set_xlabel("Position in the prompt")
+    figure.suptitle(title, fontsize=9)
     if image is not None:
         figure.colorbar(image, ax=list(grid), label="Share kept", pad=0.01)
     return figure

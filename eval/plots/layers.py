@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.plots.curves import label_grid, shared_legend
-from eval.plots.measures import counter_name
+from eval.plots.curves import cap, label_grid, shared_legend
+from eval.plots.measures import counter
 from eval.plots.style import WIDTH, Style
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-def by_layer(quantities: Mapping[str, Mapping[str, Array]], styles: Mapping[str, Style], ratio: str) -> "Figure":
+def by_layer(
+    quantities: Mapping[str, Mapping[str, Array]], styles: Mapping[str, Style], ratio: str, title: str = ""
+) -> "Figure":
     """One small panel a quantity.
 
     Parameters
@@ -26,6 +28,8 @@ def by_layer(quantities: Mapping[str, Mapping[str, Array]], styles: Mapping[str,
     styles : mapping of str to Style
     ratio : str
         Ratio of all series.
+    title : str
+        Of the whole figure.
     """
     from matplotlib.figure import Figure
 
@@ -36,10 +40,12 @@ def by_layer(quantities: Mapping[str, Mapping[str, Array]], styles: Mapping[str,
     for axes, (name, series) in zip(grid.flat, quantities.items(), strict=False):
         for label, values in series.items():
             axes.plot(range(len(values)), values, label=label, **styles[label].line)
-        axes.set_title(counter_name(name), loc="left")
+        axes.set_title(counter(name).name, loc="left")
+        cap(axes, counter(name).top)
         axes.xaxis.get_major_locator().set_params(integer=True)
     label_grid(grid, len(quantities), f"Layer (ratio {ratio})")
     shared_legend(figure)
+    figure.suptitle(title, fontsize=9)
     return figure
 
 

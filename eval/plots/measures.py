@@ -19,17 +19,43 @@ from eval.view import View
 Array = NDArray[np.float64]
 DRAWS = 2_000  # of the bands; the paired intervals of the tables use more
 
-COUNTERS = {  # what a plot writes at a counter's axis, where its own name does not say it
-    "routed": "Routed share of the evicted entries",
-    "dropped": "Dropped share of the evicted entries",
-    "gate_zero": "Zero gates among the routed entries",
-    "mean_gate": "Mean gate",
-    "max_log_ratio": "Largest log R",
-    "max_bias": "Largest logit bias",
-    "union": "Union of the heads' choices, entries",
-    "floored": "Attentions raised to the floor",
-    "evicted_first_share": "Attention on an evicted first token",
-    "attention_error": "Relative error of the attention output",
+
+class Counter(NamedTuple):
+    """What a plot writes at a counter's axis, a clause that explains it, and the value it cannot exceed (if any)."""
+
+    name: str
+    what: str = ""
+    top: float | None = None
+
+
+COUNTERS = {  # a number a layer each; plots show its mean over the samples
+    "routed": Counter(
+        "Routed share of the evicted entries", "evicted entries that are merged into a kept one, of all evicted", 1.0
+    ),
+    "dropped": Counter(
+        "Dropped share of the evicted entries", "evicted entries that no kept one takes in, of all evicted", 1.0
+    ),
+    "gate_zero": Counter(
+        "Zero gates among the routed entries", "routed entries whose weight is 0, so that they add nothing", 1.0
+    ),
+    "mean_gate": Counter("Mean gate", "weight with which a routed entry enters its target, mean over them", 1.0),
+    "max_log_ratio": Counter(
+        "Largest log R",
+        "R: attention on a kept entry with all that was merged into it, over its own attention; the layer's largest",
+    ),
+    "union": Counter("Union of the heads' choices, entries", "entries that at least one head would keep"),
+    "floored": Counter(
+        "Attentions raised to the floor",
+        "kept entries whose attention is so small that R is taken with a floor (eps) in its place; their number",
+    ),
+    "evicted_first_share": Counter(
+        "Attention on an evicted first token",
+        "share of the attention that the first token had where it is evicted; much of it ruins a model",
+        1.0,
+    ),
+    "attention_error": Counter(
+        "Relative error of the attention output", "distance to the full cache's output, over that output's norm"
+    ),
 }
 
 
@@ -48,7 +74,10 @@ class Interval(NamedTuple):
 
 
 class Fidelity(NamedTuple):
-    """A measure of closeness to the full cache: key, name, whether lower is better, decimals, factor, log scale."""
+    """A measure of closeness to the full cache: key, name, whether lower is better, decimals, factor, log scale, top.
+
+    `top` is the value that it cannot exceed.
+    """
 
     key: str
     name: str
@@ -56,13 +85,14 @@ class Fidelity(NamedTuple):
     digits: int
     factor: float = 1.0
     log: bool = False
+    top: float | None = None
 
 
 FIDELITY = (
     Fidelity("kl", "KL divergence, nats", True, 4),
-    Fidelity("agreement", "Top-1 agreement, %", False, 2, factor=100.0),
+    Fidelity("agreement", "Top-1 agreement, %", False, 2, factor=100.0, top=100.0),
     Fidelity("perplexity_ratio", "Perplexity ratio", True, 3, log=True),
-    Fidelity("same", "Same text as full, %", False, 1, factor=100.0),
+    Fidelity("same", "Same text as full, %", False, 1, factor=100.0, top=100.0),
     Fidelity("attention_error", "Attention error", True, 4),
 )
 
@@ -204,9 +234,9 @@ def layer_values(arms: Sequence[Sequence[Record]]) -> dict[str, list[Array | Non
     return found | ({"attention_error": errors} if any(error is not None for error in errors) else {})
 
 
-def counter_name(counter: str) -> str:
-    """What a plot writes at the axis of a counter."""
-    return COUNTERS.get(counter, counter.replace("_", " ").capitalize())
+def counter(name: str) -> Counter:
+    """What a plot says of a counter; of one that a method brings along, its name."""
+    return COUNTERS.get(name, Counter(name.replace("_", " ").capitalize()))
 
 
 def _mean(values: Sequence[Sequence[float] | None]) -> Array | None:

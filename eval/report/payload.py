@@ -15,7 +15,7 @@ from eval.plots.measures import (
     Numbers,
     budgets,
     by_arm,
-    counter_name,
+    counter,
     fidelity,
     layer_values,
     ratio_of,
@@ -23,9 +23,9 @@ from eval.plots.measures import (
 )
 from eval.plots.style import PALETTE, styles
 from eval.records import Record
-from eval.report.findings import findings
+from eval.report.findings import findings, identical
 from eval.report.texts import cell_columns, samples
-from eval.scores import scoring_of
+from eval.scores import scoring_text
 from eval.scoring import BUCKETS
 from eval.statistics import LEVEL, Comparison
 from eval.tasks import task_of
@@ -46,6 +46,7 @@ def block(of: Numbers) -> Json:
         "versions": [[name, str(version)] for name, version in sorted(manifest.get("versions", {}).items())],
         "level": LEVEL,
         "full": of.full,
+        "counted": "LongBench's count" if manifest["data"].startswith("longbench") else "the data's own count",
         "series": [
             {"label": label, "css": "full-series" if label == FULL else f"c{PALETTE.index(style.color)}"}
             | {"mark": style.marker, "dash": style.dash, "hollow": style.hollow}
@@ -63,9 +64,10 @@ def block(of: Numbers) -> Json:
             {"name": measure.name, "digits": measure.digits, "up": measure.lower} for measure in _measured(of)
         ],
         "measures": [
-            {"key": "score", "name": "Score", "digits": 2, "reference": True},
+            {"key": "score", "name": "Score", "digits": 2, "top": 100, "reference": True},
             *(
-                {"key": "fidelity", "index": index, "name": measure.name, "digits": measure.digits, "reference": False}
+                {"key": "fidelity", "index": index, "reference": False}
+                | {name: getattr(measure, name) for name in ("name", "digits", "top")}
                 for index, measure in enumerate(_measured(of))
             ),
         ],
@@ -86,9 +88,9 @@ def _facts(of: Numbers) -> list[list[str]]:
         ["Model", manifest["model"]],
         ["Data", manifest["data"]],
         ["Experiment", manifest["experiment"]],
-        ["Samples", f"{selected:,} of {expected:,} in {len(of.tasks)} tasks"],
+        ["Samples", f"{selected:,} of {expected:,} in {len(of.tasks)} task{'' if len(of.tasks) == 1 else 's'}"],
         ["Cells scored", f"{states.get('scored', 0):,} of {len(of.cells):,}"],
-        ["Scoring", str(scoring_of(of.view))],
+        ["Scoring", scoring_text(of.view)],
         ["Protocol", f"{protocol.get('name', '')} ({details})"],
         ["Device", str(manifest.get("device", "not recorded"))],
     ]
@@ -115,6 +117,7 @@ def _rows(of: Numbers, baseline: str) -> list[Json]:
             "average": _average(row.average, average[i]),
             "category_average": [number(row.category_average), None, None] if known(row.category_average) else None,
             "delta": _delta(row, row.versus_full),
+            "identical": identical(of, i),
             "rank": number(row.rank),
             "p": number(row.versus_full.adjusted) if row.versus_full else None,
             "categories": [triple(values[i]) for values in categories],
@@ -198,7 +201,7 @@ def _by_layer(of: Numbers) -> Json:
         "budget": [None if share is None else _list(share) for share in budgets(records)],
         "layers": {
             name: {
-                "name": counter_name(name),
+                **counter(name)._asdict(),
                 "values": {str(i): _list(values) for i, values in enumerate(arms) if values is not None},
             }
             for name, arms in layer_values(records).items()

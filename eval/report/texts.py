@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.plots.measures import FIDELITY, Fidelity, Numbers, counter_name
+from eval.plots.measures import FIDELITY, Fidelity, Numbers, counter
 from eval.records import Record
 
 Column = list[Any]
@@ -34,7 +34,7 @@ def cell_columns(of: Numbers) -> dict[str, Any]:
     def fidelity(measure: Fidelity) -> Column:
         return column(lambda record: _fidelity(record, measure))
 
-    def counter(name: str) -> Column:
+    def mean(name: str) -> Column:
         return column(lambda record: _mean(record.counters.get(name)))
 
     return {
@@ -51,7 +51,7 @@ def cell_columns(of: Numbers) -> dict[str, Any]:
         "more": {
             **{measure.name: fidelity(measure) for measure in measures},
             "First divergence, token": column(lambda r: (r.fidelity or {}).get("divergence")),
-            **{counter_name(name): counter(name) for name in names},
+            **{counter(name).name: mean(name) for name in names},
         },
     }
 

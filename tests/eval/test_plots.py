@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from eval.kept import pack, unpack
 from eval.plots import write_plots
+from eval.plots.curves import cap
 from eval.plots.heatmaps import _density
 from eval.plots.measures import FIDELITY, Fidelity, budgets, by_arm, fidelity, intervals, layer_values, numbers, scores
 from eval.plots.style import FULL, PALETTE, styles
@@ -53,6 +55,31 @@ def test_every_plot_that_the_records_can_fill_is_written_as_png_and_svg(plots):
             assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         else:
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_titles_name_sample_and_ratios(run, plots, monkeypatch):
+    titles = {}
+
+    def keep(figure, folder, name):
+        titles[name] = figure.get_suptitle()
+        return []
+
+    monkeypatch.setattr("eval.plots.save", keep)
+    key = run.manifest["cells"]["trec"][2][1]
+    kept = pack([np.arange(25)[None]] * 4, 100)
+    view = replace(run, records=run.records | {key: replace(run.records[key], positions=kept)})
+    write_plots(numbers(view), run.folder)
+    assert titles["kept_positions"] == "Positions that are kept of sample trec-2 (trec), ratio 0.25"
+    assert titles["layers"] == "Means by layer at ratio 0.25 (the lowest; report.html shows 0.5, too)"
+
+
+@pytest.mark.parametrize(("values", "ends"), [([1, 1], (None, 1)), ([0, 0], (0, None)), ([-1, 2], (None, None))])
+def test_axes_end_where_a_share_does(values, ends):
+    axes = Figure().subplots()
+    axes.plot(values)
+    before = axes.get_ylim()
+    cap(axes, 1)
+    assert axes.get_ylim() == tuple(was if end is None else end for was, end in zip(before, ends, strict=True))
 
 
 def test_same_records_same_bytes(run, plots, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,9 @@ from eval.report.cli import configured_baseline, main
 from eval.report.merge import merge
 from eval.report.page import embedded
 from eval.report.payload import block
+from eval.scores import scoring_text
 from eval.statistics import compare
+from eval.tasks import task_of
 from eval.view import View
 from tests.eval.hostile import ARMS, HOSTILE, TASKS, hostile_run
 from tests.eval.simulate import simulate
@@ -97,6 +100,39 @@ def test_findings_say_what_is_a_difference(data):
 def test_findings_name_all_that_share_the_best_average(tmp_path):
     view = simulate(tmp_path / "x" / "m", ["trec"], 1, [("full", "1", 0.0), ("a", "0.5", 9.0), ("b", "0.5", 9.0)])
     assert block(numbers(view))["findings"][0].startswith("Ratio 0.5: a, b share the best average, 100.00")
+
+
+@pytest.mark.parametrize(("samples", "shown"), [(4, False), (60, True)])
+def test_findings_do_not_promise_what_few_samples_cannot_show(tmp_path, samples, shown):
+    """4 samples: p is 2 / 2 ** 4 at best; and a difference of more than 100 points does not exist."""
+    view = simulate(tmp_path / "x" / "m", ["trec"], samples, [("full", "1", 0.0), ("a", "0.5", -0.4)])
+    text = " ".join(block(numbers(view))["findings"])
+    assert ("probability 0.8" in text) is shown
+    assert ("These few samples cannot show any difference: add samples" in text) is not shown
+
+
+def test_identical_texts_are_called_identical(tmp_path):
+    view = simulate(tmp_path / "x" / "m", ["qasper"], 8, [("full", "1", 0.0), ("a", "0.5", -0.4), ("b", "0.5", 0.0)])
+    full = {record.index: record for record in view.records.values() if record.label == "full"}
+    records = {
+        key: replace(record, prediction=full[record.index].prediction) if record.label == "b" else record
+        for key, record in view.records.items()
+    }
+    page = block(numbers(replace(view, records=records)))
+    assert "b has the best average" in page["findings"][0] and "(texts identical to full)" in page["findings"][0]
+    assert [row["identical"] for row in page["rows"]] == [False, False, True]
+    assert ["Samples", "8 of 200 in 1 task"] in page["facts"]
+
+
+def test_longbench_s_scorer_and_lengths_are_named_for_its_own_data_only(tmp_path):
+    def page(name, task):
+        return block(numbers(simulate(tmp_path / name / "m", [task], 2, ARMS[:2], data=name, fidelity=False)))
+
+    longbench, own = page("longbench", "qasper"), page("mini", "qasper")
+    assert longbench["counted"] == "LongBench's count" and own["counted"] == "the data's own count"
+    assert dict(longbench["facts"])["Scoring"].startswith("official scoring (rouge")
+    view = View(tmp_path, {"scoring": {"name": "official", "code_sim": "difflib"}, "tasks": {"needle": {}}}, {})
+    assert scoring_text(view) == f"metrics of this benchmark: {task_of('needle').metric}"
 
 
 def test_longbench_e_shows_its_length_buckets(tmp_path):

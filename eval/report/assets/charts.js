@@ -28,11 +28,32 @@ function ticks(low, high, count = 5) {
   return values;
 }
 
-function padded(values) {
+/** Range of an axis with some room, which ends at `top`, a value that no measure of this kind exceeds. */
+function padded(values, top = null) {
   const low = Math.min(...values), high = Math.max(...values);
-  if (low === high) return [low - (Math.abs(low) / 10 || 1), high + (Math.abs(high) / 10 || 1)];
-  const room = (high - low) * 0.06;
-  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+  const room = low === high ? Math.abs(low) / 10 || 1 : (high - low) * 0.06;
+  return [low >= 0 && low - room < 0 ? 0 : low - room, top !== null && high <= top ? Math.min(high + room, top) : high + room];
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** Width of a name in a chart, in pixels. */
+function widthOf(text) {
+  pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width;
+}
+
+/** Name with as much of its middle left out as does not fit: what tells names apart stands at their ends. */
+function fittingName(text, room) {
+  const cut = (n) => `${text.slice(0, Math.ceil(n / 2))}…${text.slice(text.length - Math.floor(n / 2))}`;
+  if (widthOf(text) <= room) return text;
+  let kept = text.length - 1;
+  while (kept > 2 && widthOf(cut(kept)) > room) kept--;
+  return cut(kept);
+}
+
+function nameOf(text, x, y, room, anchor = "end") {
+  return svg("text", { class: "name", x, y, "text-anchor": anchor }, svg("title", {}, text), fittingName(text, room));
 }
 
 function plain(value) {
@@ -55,16 +76,16 @@ function fitted(host, draw) {
 
 /**
  * Lines. `lines`: [{name, style, points: [[x, mean, low, high], ...]}]; `reference`: {name, style, value: [mean, low, high]}
- * is drawn across. `axes`: {x, y, label, xs (ticks), height, format}.
+ * is drawn across, its name on the right. `axes`: {x, label, xs (ticks), height, top, format}.
  */
 function lineChart(host, lines, axes, reference = null) {
   fitted(host, (width) => {
     const small = width < 360, height = axes.height ?? 300;
-    const box = { left: 52, right: width - 12, top: 8, bottom: height - (axes.x ? 38 : 24) };
+    const box = { left: 52, right: width - (reference ? widthOf(reference.name) + 10 : 12), top: 8, bottom: height - (axes.x ? 38 : 24) };
     const all = lines.flatMap((line) => line.points);
     const xs = all.map((point) => point[0]);
     const ys = all.flatMap((p) => [p[1], p[2] ?? p[1], p[3] ?? p[1]]).concat(reference ? reference.value.filter((v) => v !== null).slice(0, 3) : []);
-    const [x0, x1] = [Math.min(...xs), Math.max(...xs)], [y0, y1] = padded(ys);
+    const [x0, x1] = [Math.min(...xs), Math.max(...xs)], [y0, y1] = padded(ys, axes.top);
     const margin = x1 > x0 ? 0 : 0.5;
     const X = (x) => box.left + 10 + ((x - x0 + margin) / (x1 - x0 + 2 * margin)) * (box.right - box.left - 20);
     const Y = (y) => box.bottom - ((y - y0) / (y1 - y0)) * (box.bottom - box.top);
@@ -92,7 +113,7 @@ function drawReference(root, { name, style, value }, box, Y) {
   const group = svg("g", { class: style.css });
   if (value[1] !== null && value[1] !== undefined) group.append(svg("rect", { class: "band", x: box.left, width: box.right - box.left, y: Y(value[2]), height: Y(value[1]) - Y(value[2]) }));
   group.append(svg("path", { class: "line", d: `M${box.left},${Y(value[0])}H${box.right}`, "stroke-dasharray": "7 4" }),
-    svg("text", { class: "name halo", x: box.right - 4, y: Y(value[0]) - 5, "text-anchor": "end" }, name));
+    svg("text", { class: "name", x: box.right + 5, y: Y(value[0]) + 4 }, name));
   root.append(group);
 }
 
@@ -150,7 +171,7 @@ function explore(root, places, axes) {
   });
 }
 
-/** Rows with a mean and an interval around a zero line. `rows`: [{name, style, value: [mean, low, high], note}]. */
+/** Rows with a mean and an interval around a zero line. `rows`: [{name, style, value: [mean, low, high], text, note}]. */
 function intervalChart(host, rows, label) {
   fitted(host, (width) => {
     const left = Math.min(230, width * 0.42), right = width - (width > 560 ? 150 : 16), step = 28, height = rows.length * step + 40;
@@ -161,13 +182,13 @@ function intervalChart(host, rows, label) {
       root.append(svg("line", { class: x === 0 ? "zero" : "axis", x1: X(x), x2: X(x), y1: 4, y2: height - 34 }), svg("text", { x: X(x), y: height - 18, "text-anchor": "middle" }, plain(x)));
     rows.forEach((row, i) => {
       const y = i * step + step / 2 + 4, [mean, low, high] = row.value;
-      const text = `${row.name}: ${interval(row.value, 2, true)}${row.note ? `\n${row.note}` : ""}`;
+      const text = `${row.name}: ${row.text}${row.note ? `\n${row.note}` : ""}`;
       const group = svg("g", { class: row.style.css, tabindex: "0", role: "img", "aria-label": text });
       group.append(svg("rect", { x: 0, y: y - step / 2, width, height: step, fill: "transparent" }),
-        svg("text", { class: "name", x: left - 12, y: y + 4, "text-anchor": "end" }, row.name.length * 6.6 > left ? `${row.name.slice(0, Math.floor(left / 6.8) - 1)}…` : row.name));
+        nameOf(row.name, left - 12, y + 4, left - 14));
       if (low !== null) group.append(svg("path", { class: "whisker", d: `M${X(low)},${y}H${X(high)}M${X(low)},${y - 4}v8M${X(high)},${y - 4}v8` }));
       group.append(mark(row.style, X(mean), y, 5));
-      if (width > 560) group.append(svg("text", { x: width - 2, y: y + 4, "text-anchor": "end" }, interval(row.value, 2, true)));
+      if (width > 560) group.append(svg("text", { x: width - 2, y: y + 4, "text-anchor": "end" }, row.text));
       describe(group, text);
       root.append(group);
     });
@@ -175,23 +196,25 @@ function intervalChart(host, rows, label) {
   });
 }
 
-/** Heat map: `rows` names, `values[r][c]`; darker is more, the mean is in the middle. One hue, so it reads in grey, too. */
+/** Heat map of shares: `rows` names, `values[r][c]` in [0, 1], the same scale for all; one hue, so it reads in grey, too. */
 function heatMap(host, rows, values, describeCell, xlabel) {
   const depth = Math.max(...values.map((row) => row.length));
-  const all = values.flat(), middle = all.reduce((a, b) => a + b, 0) / all.length || 1;
   fitted(host, (width) => {
-    const left = Math.min(190, width * 0.38), size = Math.max(12, Math.min(44, (width - left - 8) / depth)), step = 24;
+    const above = width < 520; // no room for names beside the cells
+    const left = above ? 0 : Math.min(Math.max(...rows.map(widthOf)) + 14, width * 0.38);
+    const size = Math.max(10, Math.min(44, (width - left - 8) / depth)), head = above ? 18 : 0, step = 24 + head;
     const full = Math.max(width, left + size * depth), height = rows.length * step + 38;
     const root = svg("svg", { width: full, height, role: "img", "aria-label": `Heat map, ${rows.length} rows, ${depth} layers` });
     root.style.maxWidth = "none";
     rows.forEach((name, r) => {
-      root.append(svg("text", { class: "name", x: left - 8, y: r * step + 16, "text-anchor": "end" }, name.length * 6.6 > left ? `${name.slice(0, Math.floor(left / 6.8) - 1)}…` : name));
+      const top = r * step + head;
+      root.append(above ? nameOf(name, 0, top - 4, width, "start") : nameOf(name, left - 8, top + 16, left - 10));
       values[r].forEach((value, c) => {
-        const rect = svg("rect", { x: left + c * size, y: r * step, width: size - 1, height: step - 1, fill: "var(--accent)", "fill-opacity": Math.min(1, 0.04 + 0.48 * (value / middle)).toFixed(3) });
+        const rect = svg("rect", { x: left + c * size, y: top, width: size - 1, height: 23, fill: "var(--accent)", "fill-opacity": (0.06 + 0.94 * value).toFixed(3) });
         rect.addEventListener("pointermove", (event) => showTip(describeCell(r, c), event.clientX, event.clientY));
         rect.addEventListener("pointerleave", releaseTip);
         root.append(rect);
-        if (size >= 38) root.append(svg("text", { class: value > 1.1 * middle ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: r * step + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
+        if (size >= 24) root.append(svg("text", { class: value > 0.5 ? "on" : "off", x: left + (c + 0.5) * size - 0.5, y: top + 16, "text-anchor": "middle" }, fixed(100 * value, 0)));
       });
     });
     for (let c = 0; c < depth; c += Math.ceil(26 / size)) root.append(svg("text", { x: left + (c + 0.5) * size, y: rows.length * step + 14, "text-anchor": "middle" }, String(c)));

@@ -20,22 +20,29 @@ function setupPlots(block) {
   draw();
 }
 
-/** A button a series, above the plots and above the layers; both switch the same series. */
+/** A button a series, above the plots and above the layers, where the full cache has no curve; both switch the same series. */
 function drawLegends(block, draw) {
   const legends = [...document.querySelectorAll(".legend")];
   const toggle = (s) => {
     if (!hidden.delete(s)) hidden.add(s);
-    for (const legend of legends) legend.children[s].setAttribute("aria-pressed", String(!hidden.has(s)));
+    for (const button of document.querySelectorAll(`.legend [data-series="${s}"]`)) button.setAttribute("aria-pressed", String(!hidden.has(s)));
     draw();
   };
-  for (const legend of legends)
-    legend.replaceChildren(...block.series.map((style, s) => el("button", { type: "button", "aria-pressed": "true", onclick: () => toggle(s) }, swatch(style), style.label)));
+  for (const legend of legends) {
+    const buttons = block.series.map((style, s) => el("button", { type: "button", "data-series": s, "aria-pressed": "true", onclick: () => toggle(s) }, swatch(style), style.label));
+    legend.replaceChildren(...buttons.filter((_, s) => s !== fullSeries(block) || !legend.closest("#layers")));
+  }
+}
+
+function fullSeries(block) {
+  return block.full === null ? null : block.arms[block.full].series;
 }
 
 function drawForest(block) {
   const rows = ofRatio(block, $("forest-ratio").value)
     .filter((i) => block.rows[i].delta && i !== block.full && !hidden.has(block.arms[i].series))
     .map((i) => ({ name: armName(block.arms[i]), style: block.series[block.arms[i].series], value: block.rows[i].delta,
+      text: block.rows[i].identical ? "texts identical to full" : interval(block.rows[i].delta, 2, true),
       note: block.rows[i].p === null ? "" : `p = ${short(block.rows[i].p)} (Holm)` }));
   $("forest-figure").hidden = !block.rows.some((row, i) => row.delta && i !== block.full);
   if (rows.length) intervalChart($("forest"), rows, "Difference to the full cache in points");
@@ -57,14 +64,16 @@ function drawSweep(block) {
   const measure = block.measures[Number($("measure").value)];
   const xs = [...new Set(block.arms.filter((arm) => arm.value < 1).map((arm) => arm.value))].sort((a, b) => a - b);
   $("sweep-figure").hidden = xs.length < 2 || !measure;
+  const button = document.querySelector(`#plots .legend [data-series="${fullSeries(block)}"]`);
+  if (button) button.hidden = $("sweep-figure").hidden || !measure.reference; // a button without a line
   if ($("sweep-figure").hidden) return;
   $("sweep-title").textContent = `${measure.name} against the share of the cache that is kept`;
   const draw = (host, pick, title, height, x) => {
     const lines = linesOf(block, pick);
-    const full = block.full !== null && measure.reference && !hidden.has(block.arms[block.full].series) ? pick(block.rows[block.full]) : null;
+    const full = block.full !== null && measure.reference && !hidden.has(fullSeries(block)) ? pick(block.rows[block.full]) : null;
     if (!lines.length) return host.replaceChildren(el("p", { class: "empty" }, "nothing to show"));
-    const style = full && block.series[block.arms[block.full].series];
-    lineChart(host, lines, { x, label: `${measure.name} ${title}`, xs, height, format: (v) => interval(v, measure.digits) }, full && { name: style.label, style, value: full });
+    const style = full && block.series[fullSeries(block)];
+    lineChart(host, lines, { x, label: `${measure.name} ${title}`, xs, height, top: measure.top, format: (v) => interval(v, measure.digits) }, full && { name: style.label, style, value: full });
   };
   draw($("sweep"), (row) => measure.key === "score" ? row.average : row[measure.key][measure.index], "over all tasks", 340, "Ratio");
   $("multiples").replaceChildren();
@@ -82,13 +91,14 @@ function drawLayers(block) {
   if (!quantity) return;
   const ratio = $("layers-ratio").value;
   $("layers-caption").textContent = `${quantity.name} by layer`;
+  $("layers-what").textContent = quantity.what && `${quantity.name}: ${quantity.what}.`;
   const lines = Object.entries(quantity.values)
     .map(([i, values]) => ({ arm: block.arms[i], values }))
     .filter(({ arm }) => arm.ratio === ratio && !hidden.has(arm.series))
     .map(({ arm, values }) => ({ name: arm.label, style: block.series[arm.series], points: values.map((value, layer) => [layer, value, null, null]) }));
   if (!lines.length) return $("layers-chart").replaceChildren(el("p", { class: "empty" }, "no method of this ratio reports it"));
   const depth = Math.max(...lines.map((line) => line.points.length));
-  lineChart($("layers-chart"), lines, { x: "Layer", label: `${quantity.name} by layer`, xs: [...Array(depth).keys()], height: 280, format: (v) => `${quantity.name}: ${short(v[0])}` });
+  lineChart($("layers-chart"), lines, { x: "Layer", label: `${quantity.name} by layer`, xs: [...Array(depth).keys()], height: 280, top: quantity.top, format: (v) => `${quantity.name}: ${short(v[0])}` });
 }
 
 function drawBudget(block) {

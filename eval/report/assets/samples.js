@@ -1,6 +1,7 @@
 // The browser of samples: filters, pages of a list, one sample with all its predictions.
 
 const PAGE = 25;
+const END = 10; // characters of an id that are always shown
 const browser = { block: null, found: [], page: 0, chosen: null, texts: null };
 
 /** Values of a column of cells are stored flat: sample after sample, arm after arm. */
@@ -85,8 +86,13 @@ function drawList() {
     : "no sample matches";
   $("list").replaceChildren(...shown.map((s) => el("li", {}, el("button", {
     type: "button", "data-sample": s, "aria-current": s === browser.chosen ? "true" : null, onclick: () => select(s, true),
-  }, el("span", { class: "top" }, el("span", { class: "text" }, `${block.tasks[block.samples[s].task].name} · ${block.samples[s].id}`), verdict(s, arms)),
+  }, el("span", { class: "top" }, middle(`${block.tasks[block.samples[s].task].name} · ${block.samples[s].id}`), verdict(s, arms)),
   el("span", { class: "text" }, headline(block.samples[s]))))));
+}
+
+/** Text whose middle is left out where it is too long: ids differ at their ends. */
+function middle(text) {
+  return el("span", { class: "middle", title: text }, el("span", { class: "text" }, text.slice(0, -END)), el("span", { class: "end" }, text.slice(-END)));
 }
 
 function headline(sample) {
@@ -139,7 +145,7 @@ function drawSample(s) {
   $("detail").replaceChildren(
     el("div", { class: "card" },
       el("h3", {}, `${task.name} · ${sample.id}`),
-      el("p", { class: "line-of-facts" }, `${task.category} · scored by ${task.metric} · n = ${sample.n.toLocaleString("en")} prompt tokens · length ${sample.length.toLocaleString("en")} (LongBench's count)`),
+      el("p", { class: "line-of-facts" }, `${task.category} · scored by ${task.metric} · n = ${sample.n.toLocaleString("en")} prompt tokens · length ${sample.length.toLocaleString("en")} (${block.counted})`),
       el("h3", {}, "Question"), sample.question.trim() ? el("p", { class: "text-block", tabindex: "0" }, sample.question) : el("p", { class: "empty" }, "none: the task is in the context"),
       el("h3", {}, sample.answers.length === 1 ? "Gold answer" : `${sample.answers.length} gold answers`),
       el("ul", { class: "gold text-block" }, ...sample.answers.map((answer) => el("li", {}, answer)))),

@@ -20,7 +20,7 @@ function columns(block) {
     scored("Averages", "Category avg", "category_average", (i) => rows[i].category_average),
     plain("Averages", "Δ full", "delta", (i) => (rows[i].delta ? rows[i].delta[0] : null),
       (v, i) => (v === null ? "" : fixed(v, 2, true) + (rows[i].p !== null && rows[i].p < 0.05 ? " *" : "")),
-      (i) => `Δ to full: ${interval(rows[i].delta, 2, true)} (${level} paired interval)\np = ${short(rows[i].p)} (Holm)`),
+      (i) => rows[i].identical ? "Δ to full: none, the texts are identical" : `Δ to full: ${interval(rows[i].delta, 2, true)} (${level} paired interval)\np = ${short(rows[i].p)} (Holm)`),
     plain("Averages", "Avg rank", "rank", (i) => rows[i].rank, (v) => (v === null ? "" : fixed(v)), null, true),
     ...block.categories.map((name, c) => scored("Categories", name, `categories${c}`, (i) => rows[i].categories[c])),
     ...block.tasks.map((task, t) => scored("Tasks", task.name, `tasks${t}`, (i) => rows[i].tasks[t], task.category)),
