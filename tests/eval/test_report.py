@@ -18,19 +18,8 @@ from eval.scores import scoring_text
 from eval.statistics import compare
 from eval.tasks import task_of
 from eval.view import View
-from tests.eval.hostile import ARMS, HOSTILE, TASKS, hostile_run
+from tests.eval.hostile import ARMS, HOSTILE, TASKS
 from tests.eval.simulate import simulate
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return hostile_run(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
-def data(run):
-    return block(numbers(run, "snapkv"))
-
 
 # What the page is made of.
 

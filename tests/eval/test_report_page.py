@@ -1,7 +1,5 @@
 """The report in a real browser: what a reader does with it, and what a hostile prediction cannot do to it."""
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,87 +9,9 @@ from eval.plots.measures import numbers
 from eval.report import write_report
 from eval.report.page import page as html
 from eval.report.payload import block
-from tests.eval.hostile import ARMS, HOSTILE, hostile_run
+from tests.eval.browser import choose, column, js, show
+from tests.eval.hostile import ARMS, HOSTILE
 from tests.eval.simulate import simulate
-
-FLAGS = (
-    "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-    "disable-component-update disable-sync disable-dev-shm-usage"
-)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return hostile_run(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
-def data(run):
-    return block(numbers(run, "snapkv"))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("needs Chromium and ChromeDriver (Debian: chromium, chromium-driver)")
-    selenium = pytest.importorskip("selenium.webdriver", reason="needs the package selenium")
-    from selenium.webdriver.chrome.service import Service
-
-    options = selenium.ChromeOptions()
-    options.binary_location = binary
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-    flags += (
-        f" disable-component-update disable-sync disable-dev-shm-usage user-data-dir={tmp_path_factory.mktemp('user')}"
-    )
-    for flag in flags.split():
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    chrome = selenium.Chrome(options=options, service=Service(driver))
-    chrome.get("about:blank")
-    chrome.get_log("performance")  # what the browser's own start page asked for
-    yield chrome
-    chrome.quit()
-
-
-@pytest.fixture(scope="module")
-def path(run, tmp_path_factory):
-    return write_report([numbers(run, "snapkv")], tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture
-def page(browser, path):
-    """The page as a desktop shows it; afterwards: nothing on the console, nothing requested."""
-    show(browser, path, 1280, 900)
-    yield browser
-    assert browser.get_log("browser") == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert urls and all(url.startswith(("file://", "data:")) for url in urls), urls
-    assert browser.execute_script("return window.broken") is None
-
-
-def show(browser, path, width, height, scheme="light"):
-    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get(path.as_uri())
-    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
-
-
-def js(browser, code, *arguments):
-    return browser.execute_script(f"return {code}", *arguments)
-
-
-def column(browser, index):
-    """Text of a column of the table's body; 0 is the method."""
-    return js(browser, "[...$('table').tBodies[0].rows].map(row => row.cells[arguments[0]].textContent)", index)
-
-
-def choose(browser, name, value):
-    js(browser, "$(arguments[0]).value = arguments[1]", name, value)
-    js(browser, "$(arguments[0]).dispatchEvent(new Event('change', {bubbles: true}))", name)
 
 
 def search_for(browser, text):
@@ -177,48 +97,6 @@ def test_a_scroll_hides_the_tip_of_the_pointer_but_not_that_of_the_focus(page):
     js(page, f"document.body.dispatchEvent({rest}) && arguments[0].dispatchEvent({rest})", other)
     js(page, "arguments[0].dispatchEvent(new PointerEvent('pointerleave'))", other)
     assert js(page, f"{scroll} && !$('tip').hidden") and js(page, "$('tip').textContent") == text
-
-
-def test_plots_are_drawn_and_answer_to_legend_and_keyboard(page):
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
-    for host in ("forest", "sweep", "layers-chart", "budget"):
-        assert js(page, "$(arguments[0]).querySelectorAll('svg').length", host) == 1, host
-    assert js(page, "$('multiples').querySelectorAll('svg').length") == 4
-    lines = js(page, "document.querySelectorAll('#sweep g .mark').length")
-    js(page, "[...document.querySelectorAll('#plots .legend button')].find(b => b.textContent === 'selkv').click()")
-    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-    assert js(page, "document.querySelectorAll('#sweep g .mark').length") == lines - 2
-    js(page, "document.querySelector('#sweep svg').focus()")
-    ActionChains(page).send_keys(Keys.ARROW_RIGHT).perform()
-    assert js(page, "$('live').textContent").startswith("snapkv\nratio 0.1")
-
-
-def test_legends_have_a_full_button_only_where_full_has_a_line(page):
-    shown = "[...$(arguments[0]).querySelectorAll('.legend button:not([hidden])')].map(b => b.textContent)"
-    assert js(page, shown, "plots") == ["full", "snapkv", "selkv"] and js(page, shown, "layers") == ["snapkv", "selkv"]
-    choose(page, "measure", "1")  # a fidelity: the full cache has none
-    assert js(page, shown, "plots") == ["snapkv", "selkv"]
-
-
-def test_budgets_have_one_scale_and_every_name_fits(browser, tmp_path):
-    arms = [("full", "1", 0.0), *(("selkv a_name_that_is=much_too_long", ratio, 0.0) for ratio in ("0.1", "0.25"))]
-    show(browser, write_report([numbers(simulate(tmp_path / "x" / "m", ["qasper"], 3, arms))], tmp_path), 1280, 900)
-    drawn = "execute => requestAnimationFrame(() => requestAnimationFrame(execute))"
-    shade = "Number(document.querySelector('#budget rect').getAttribute('fill-opacity'))"
-    shades = []
-    for ratio in ("0.1", "0.25"):
-        choose(browser, "layers-ratio", ratio)
-        browser.execute_async_script(f"({drawn})(arguments[0])")
-        shades.append(js(browser, shade))
-    assert shades == pytest.approx([0.06 + 0.94 * 0.1, 0.06 + 0.94 * 0.25], abs=2e-3)
-    for width in (1280, 420):
-        show(browser, tmp_path / "report.html", width, 900)
-        browser.execute_async_script(f"({drawn})(arguments[0])")
-        left = "[...document.querySelectorAll('#budget .name, #forest .name')].map(n => n.getBoundingClientRect().left)"
-        edge = js(browser, "$('budget').getBoundingClientRect().left")
-        assert min(js(browser, left)) >= edge - 1, width
 
 
 def test_long_ids_that_differ_at_their_end_look_different(browser, run, tmp_path):
