@@ -7,7 +7,7 @@ from typing import Any
 from eval.aggregate import Table
 from eval.grid import APPROXIMATE, HOLE
 from eval.records import Record
-from eval.scores import scoring_of
+from eval.scores import scoring_text
 from eval.statistics import DRAWS
 from eval.view import View
 
@@ -18,7 +18,7 @@ FIRST_TOKEN = 0.05  # attention share of an evicted first token above which resu
 def notes(view: View, blocks: Sequence[Table], statistics: bool = False) -> list[str]:
     """Lines below the tables of a run."""
     return [
-        f"{scoring_of(view)}; protocol: {_protocol(view.manifest)}; {_limit(view.manifest)}.",
+        f"{scoring_text(view)}; protocol: {_protocol(view.manifest)}; {_limit(view.manifest)}.",
         "Avg: mean over tasks; Category avg: over categories of the mean within each; Δ: against the full cache on the "
         "same samples; Avg rank: within the ratio, ties share the mean rank, full cache not ranked; Kept %: true share "
         "of all cache entries; best and second best of a column are marked within the ratio.",
