@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from eval.config import RunPlan
+from tests.stub_runner import install_runner, recorder
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -12,3 +15,12 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip(f"reference data not found at {path}")
     return path
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunPlan]:
+    """Plans handed over to a runner that does nothing; the working directory is empty."""
+    handed: list[RunPlan] = []
+    install_runner(monkeypatch, recorder(handed))
+    monkeypatch.chdir(tmp_path)
+    return handed

@@ -4,44 +4,17 @@ import os
 import subprocess
 import sys
 import time
-import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eval import app, choices
-from eval.arms import instantiate
 from eval.config import RunPlan
 from selkv import __version__, cli
 from selkv.errors import UserError
-from selkv.named import method_named
+from tests.stub_runner import install_runner, recorder
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunPlan]:
-    """Plans handed over to a runner that does nothing; the working directory is empty."""
-    handed: list[RunPlan] = []
-    install_runner(monkeypatch, recorder(handed))
-    monkeypatch.chdir(tmp_path)
-    return handed
-
-
-def recorder(plans: list[RunPlan], code: Callable[[RunPlan], int] = lambda plan: 0) -> Callable[[RunPlan], int]:
-    def run(plan: RunPlan) -> int:
-        plans.append(plan)
-        return code(plan)
-
-    return run
-
-
-def install_runner(monkeypatch: pytest.MonkeyPatch, run: Callable[[RunPlan], int]) -> None:
-    runner = types.ModuleType("eval.runner")
-    runner.__dict__["run"] = run
-    monkeypatch.setitem(sys.modules, "eval.runner", runner)
-    monkeypatch.setattr(sys, "argv", ["run.py"])
 
 
 def python(code: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -193,80 +166,12 @@ def test_mistake_is_one_line(line: str, plans: list[RunPlan], capsys: pytest.Cap
     assert plans == [] and list(Path.cwd().iterdir()) == []
 
 
-BROKEN = {
-    "window: [32": ["mine.yaml", "not YAML"],
-    "# @package methods.mine\n- 1": ["methods.mine=[1]", "hyperparameter"],
-    "# @package methods.mine\nwindow: 32": ["mine", "_target_"],
-    "_target_: baselines.snapkv.SnapKV": ["mine.yaml", "# @package methods.mine"],
-    "# @package methods.mine\n_target_: 5": ["mine", "5", "import"],
-    "# @package methods.mine\n_target_: os.path.join": ["mine", "os.path.join", "selkv.Method"],
-    "# @package methods.mine\n_target_: selkv.method.Method": ["mine", "selkv.method.Method"],
-    "# @package methods.mine\n_target_: baselines.snapkv.SnapKV\nwindow: many": ["mine", "window='many'", "whole"],
-}
-
-
-@pytest.mark.parametrize("text", BROKEN)
-def test_mistake_in_an_own_yaml_is_one_line(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = tmp_path / "configs" / "method"
-    own.mkdir(parents=True)
-    (own / "mine.yaml").write_text(text)
-    monkeypatch.setenv("SELKV_CONFIGS", "")  # restored after the option has set it
-    choices.known_keys.cache_clear()
-    install_runner(monkeypatch, lambda plan: len([instantiate(arm) for arm in plan.arms]) * 0)
-    assert app.main(["--config-dir", str(own.parent), "method=mine"]) == 2
-    choices.known_keys.cache_clear()
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    for word in BROKEN[text]:
-        assert word in error
-
-
-def test_an_own_yaml_cannot_hide_one_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans: list[RunPlan], capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = tmp_path / "configs" / "method"
-    own.mkdir(parents=True)
-    (own / "snapkv.yaml").write_text("# @package methods.snapkv\n_target_: baselines.snapkv.SnapKV\nwindow: 4\n")
-    monkeypatch.setenv("SELKV_CONFIGS", str(own.parent))
-    assert app.main(["method=snapkv"]) == 2
-    assert "snapkv.yaml has the name of a file of SelKV" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("folder", ["configs", "with space", "Straße 'x'"])
-def test_own_configs_are_known_everywhere(
-    folder: str,
-    tmp_path: Path,
-    plans: list[RunPlan],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    own = tmp_path / folder / "method"
-    own.mkdir(parents=True)
-    text = "# @package methods.mine\n# A method of mine\n_target_: baselines.snapkv.SnapKV\nwindow: 8\n"
-    (own / "mine.yaml").write_text(text)
-    monkeypatch.setenv("SELKV_CONFIGS", str(own.parent))
-    assert app.main(["--help"]) == 0
-    assert "A method of mine" in capsys.readouterr().out
-    assert app.main(["method=mine", "methods.mine.window=9"]) == 0
-    assert [arm.params for arm in plans[0].arms][-1] == {"window": 9}
-    assert app.plan_of(["method=[mine,snapkv]"]).arms[1].method == "mine"
-    assert method_named("mine", window=3).needs(100, 10).window == 3
-
-
 def test_of_an_option_given_twice_the_last_one_counts_and_that_is_said(
     plans: list[RunPlan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.main(["ratio=0.1", "limit=1", "method=selkv", "ratio=0.2", "limit=1"]) == 0
     assert capsys.readouterr().err == "note: ratio is given twice, 0.2 is used; for both write 'ratio=[0.1,0.2]'\n"
     assert plans[0].arms[-1].ratio_text == "0.2"
-
-
-def test_method_inside_another_takes_hyperparameters(plans: list[RunPlan]) -> None:
-    assert app.main(["method=merge", "methods.merge.selection._target_=h2o", "methods.merge.selection.recent=4"]) == 0
-    assert plans[0].arms[-1].params["selection"] == {"_target_": "h2o", "recent": 4}
-    assert vars(instantiate(plans[0].arms[-1]))["selection"].recent == 4
 
 
 def test_sweep_runs_one_plan_each_and_returns_the_worst_code(

@@ -1,7 +1,6 @@
 """Damaged runs and places that cannot be written: one line that names the file and the fix, from every command."""
 
 import json
-import math
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +11,6 @@ from eval.outputs import claim
 from eval.records import Record, cells_file, line_of, read
 from eval.report import cli as report_cli
 from eval.scores import frame
-from eval.typecheck import misfit
 from eval.view import MANIFEST, Manifest, load
 from selkv.errors import UserError
 from tests.eval.simulate import simulate
@@ -315,14 +313,3 @@ def test_bad_reference_files(run, tmp_path, capsys, row, says):
     head = "quantity,model,method,minus,ratio,task,value,max_prompt_tokens,status,source\n"
     file.write_bytes((head + row).encode(errors="surrogateescape"))
     fails(capsys, "compare", [run.folder, "--reference", file], says)
-
-
-def test_types_in_words():
-    assert misfit([1, 2.5], list[float], "x") == "" == misfit(None, str | None, "x") == misfit({"a": []}, Any, "x")
-    assert misfit(math.nan, float, "x") == ""
-    assert misfit(True, int, "x") == "x must be a whole number, not True"
-    assert misfit([1, True], list[int], "x") == "x[1] must be a whole number, not True"
-    assert (
-        misfit({"a": {"b": [1, "y"]}}, dict[str, dict[str, list[float]]], "x") == "x.a.b[1] must be a number, not 'y'"
-    )
-    assert misfit("z" * 99, int, "x") == f"x must be a whole number, not '{'z' * 36}..."
